@@ -15,7 +15,7 @@ from sciml.strategies.singular import CornerSingular
 from sciml.strategies.spectral import Spectral
 from sciml.strategies.tiles import Tiles
 from sciml.strategies.time_marching import Windows
-from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
+from sciml.strategies.window_solvers import TimeMarching
 
 __all__ = [
     "AllAtOnce",
@@ -27,7 +27,6 @@ __all__ = [
     "Polish",
     "RandomFeatures",
     "SmallNetwork",
-    "SpaceTimeSlabs",
     "Spectral",
     "Strategy",
     "Tiles",

@@ -25,7 +25,7 @@ from sciml.strategies.singular import CornerSingular, has_reentrant_corners
 from sciml.strategies.spectral import Spectral
 from sciml.strategies.teaching import Teach
 from sciml.strategies.tiles import Tiles
-from sciml.strategies.window_solvers import SpaceTimeSlabs, TimeMarching
+from sciml.strategies.window_solvers import TimeMarching
 from sciml.uncertainty.covariance import from_equations
 
 # Degrees of polynomials that show whether constants are determined, and how fast their weights decay.
@@ -37,11 +37,10 @@ KINDS: tuple[type[Strategy], ...] = (
     AllAtOnce,
     Spectral,
     Tiles,
-    SpaceTimeSlabs,
+    TimeMarching,
     CornerSingular,
     RandomFeatures,
     SmallNetwork,
-    TimeMarching,
     ClassicalGrids,
     Train,
 )
@@ -167,10 +166,9 @@ def _serving(work: Workspace) -> list[Strategy]:
     elif problem.unknowns:
         # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
         return [Spectral()] if serves(Spectral()) else []
-    slabs, windows = SpaceTimeSlabs(), TimeMarching()
-    in_time = windows.obstacle(work) is None
-    in_slabs = serves(slabs)
-    march: Strategy = slabs if in_slabs else windows
+    march = TimeMarching()
+    in_time = serves(march)
+    in_slabs = march.unless_in_slabs(work) is None
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
     found: list[Strategy] = []
     # The functions that are singular at corners are those of one equation; several fields have others.

@@ -43,6 +43,8 @@ _GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
 _WINDOWS_GOOD = 1e-2
 _FEATURES, _NETWORKS = "random features", "polished networks"
 _PLANE_AND_TIME = 3
+# Gaps between conditions, as shares of what they prescribe, that a grid is not asked to resolve.
+_JUMP = 1e-4
 
 
 @dataclass
@@ -149,15 +151,26 @@ def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.T
 class TimeMarching(Strategy):
     """Time marching: windows of time in turn, their lengths and ways of solving chosen by the residual on held-out points.
 
-    The functions that solve a window are random features and, where these do not resolve it, polished networks.
+    Most windows are space-time slabs: Radau IIA in time, elements in one coordinate beside it, spectral collocation or tiles in
+    two or three. Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of
+    polynomials and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points;
+    where elements do not resolve a window, polished networks do, and where a grid does not resolve a start in the plane, tiles.
+    Where slabs do not serve, as for ordinary differential equations, windows are solved by random features, then by networks.
     """
-
-    last_resort = True
 
     def obstacle(self, work: Workspace) -> str | None:
         return not_in_windows(work.problem, work.measurements is not None) or not_by_least_squares(work)
 
+    def unless_in_slabs(self, work: Workspace) -> str | None:
+        """Why windows cannot be slabs, or None when they can."""
+        return self.obstacle(work) or self._space(work.problem)[1]
+
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        if (lacking := self.unless_in_slabs(work)) is not None:
+            # Random features in windows are a last resort.
+            if best is not None and best.sufficient:
+                return
+            work.choices.append(f"{self.name}: no slabs, {lacking}")
         training = Training(work.log, None, Adaptive(every=10))
         target = work.target(_ODE_TARGET if work.dimension == 1 else _TARGET)
         methods = self._methods(work, training, target)
@@ -199,33 +212,6 @@ class TimeMarching(Strategy):
             doubt=f"{short}, and says nothing of later times" if short else "",
         )
 
-    def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
-        """The ways of solving windows, the first that is tried first."""
-        setup, problem, seed = work.discrete, work.problem, work.seed
-        # Random features for each field: enough for a solve that takes about a second.
-        if work.dimension == 1:
-            features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
-            return [WindowMethod(features, 0.1, 1e-9, name=_FEATURES)]
-        last = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05, name=_NETWORKS)
-        count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
-        features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
-        return [WindowMethod(features, 0.1, 0.025, name=_FEATURES), last]
-
-
-@dataclass(frozen=True)
-class SpaceTimeSlabs(TimeMarching):
-    """Space-time slabs: Radau IIA in time, elements in one coordinate beside it, spectral collocation in two or three.
-
-    Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of polynomials
-    and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points; where
-    elements do not resolve a window, polished networks do, and where a grid does not resolve a start in the plane, tiles.
-    """
-
-    last_resort = False
-
-    def obstacle(self, work: Workspace) -> str | None:
-        return super().obstacle(work) or self._space(work.problem)[1]
-
     def _space(self, problem: Problem) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
         parts = any(isinstance(term.place, Within) for term in problem.terms())
@@ -238,16 +224,26 @@ class SpaceTimeSlabs(TimeMarching):
         # Rows of a grid need as many conditions as derivatives; a pressure has none at walls, and least squares need none.
         bare = grid is not None and any(problem.order(name, str(problem.time)) == 0 for name in problem.fields)
         # Between the nodes of a whole side nothing resolves a jump.
-        jumps = grid is None and len(problem.coordinates) == _PLANE_AND_TIME and bool(contradictions(problem))
+        jumps = grid is None and len(problem.coordinates) == _PLANE_AND_TIME and bool(contradictions(problem, _JUMP))
         return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
-        kind, _ = self._space(work.problem)
-        if kind is ElementWindows:
-            networks = DeepWindows(work.discrete, training, work.seed, target)
-            return [self._slabs(work, kind), WindowMethod(networks, 0.1, 0.05, name=_NETWORKS)]
-        rough = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(work.problem) is None
-        return [self._slabs(work, kind), *([self._slabs(work, TileWindows)] if rough else [])]
+        """The ways of solving windows, the first that is tried first."""
+        setup, problem, seed = work.discrete, work.problem, work.seed
+        networks = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05, name=_NETWORKS)
+        kind, lacking = self._space(problem)
+        if lacking is None and kind is ElementWindows:
+            return [self._slabs(work, kind), networks]
+        if lacking is None:
+            rough = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
+            return [self._slabs(work, kind), *([self._slabs(work, TileWindows)] if rough else [])]
+        # Random features for each field: enough for a solve that takes about a second.
+        if work.dimension == 1:
+            features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
+            return [WindowMethod(features, 0.1, 1e-9, name=_FEATURES)]
+        count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
+        features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
+        return [WindowMethod(features, 0.1, 0.025, name=_FEATURES), networks]
 
     def _slabs(self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows]) -> WindowMethod:
         """Windows solved by slabs, which tell what they aim at."""

@@ -125,7 +125,7 @@ def test_a_strategy_that_brings_its_own_function_does_not_take_a_model_beside_it
 def test_choices_say_what_was_tried_what_was_left_out_and_why():
     choices = sciml.fit(Poisson()).choices
     assert any(each.startswith("Spectral: residual") for each in choices)
-    assert "SpaceTimeSlabs: left out, it has no time coordinate" in choices
+    assert "TimeMarching: left out, it has no time coordinate" in choices
 
 
 class Fixed(Strategy):

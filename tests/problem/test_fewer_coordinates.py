@@ -92,7 +92,7 @@ def test_a_field_that_changes_after_all_is_no_success():
             sciml.Dirichlet(a=lambda x, t: torch.cosh(x) * (1 + t), on=BOX.faces("x")),
         ]
 
-    solution = sciml.fit(Changing(), strategy="SpaceTimeSlabs")
+    solution = sciml.fit(Changing(), strategy="TimeMarching")
     assert not solution.success
     assert "'a_t'" in solution.message
 

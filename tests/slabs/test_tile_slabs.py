@@ -265,7 +265,7 @@ def worst(solution, problem):
     return float(np.abs(deviations(solution, problem)[0]).max())
 
 
-@pytest.mark.parametrize(("problem", "strategy"), [(Cooling(), "SpaceTimeSlabs"), (Reacting(), "auto")])
+@pytest.mark.parametrize(("problem", "strategy"), [(Cooling(), "TimeMarching"), (Reacting(), "auto")])
 def test_holes_in_time_are_served(problem, strategy):
     solution = sciml.fit(problem, strategy=strategy)
     assert solution.success
@@ -345,7 +345,7 @@ def test_sizes_are_taken_where_a_field_lives():
 
 
 def test_a_solution_on_cut_tiles_is_saved_and_read(tmp_path):
-    solution = sciml.fit(Cooling(), strategy="SpaceTimeSlabs")
+    solution = sciml.fit(Cooling(), strategy="TimeMarching")
     again = sciml.load(solution.save(tmp_path / "cooling.pt"))
     at = {"x": np.array([0.1, 0.9, 0.5]), "y": np.array([0.2, 0.5, 0.95]), "t": np.array([0.0, 0.2, 0.5])}
     assert np.array_equal(solution(**at)["u"], again(**at)["u"])
@@ -385,7 +385,7 @@ class Waning(sciml.Problem):
 
 
 def test_a_mean_gives_a_field_its_level_at_each_time():
-    solution = sciml.fit(Waning(), strategy="SpaceTimeSlabs")
+    solution = sciml.fit(Waning(), strategy="TimeMarching")
     assert solution.success, solution.message
     # The mean of x^2 y / 2: of the square less the disk.
     disk = math.pi * 0.2**2
@@ -408,7 +408,7 @@ def test_windows_of_other_jacobians_take_the_inverse_of_an_earlier_one(monkeypat
     for dear in (20, 0):
         monkeypatch.setattr(TileWindows, "dear", dear)
         made.clear()
-        found.append(sciml.fit(Reacting(), strategy="SpaceTimeSlabs"))
+        found.append(sciml.fit(Reacting(), strategy="TimeMarching"))
         counts.append(len(made))
     assert len(found[0].trial.windows) == len(found[1].trial.windows) >= 5
     assert counts[0] < 0.7 * counts[1]
@@ -491,7 +491,7 @@ class Channel(sciml.Problem):
 @pytest.mark.slow
 def test_a_flow_on_a_box_without_pressures_at_walls_is_served_by_tiles():
     """It had no way: a grid's rows need as many conditions as derivatives."""
-    solution = sciml.fit(Channel(), strategy="SpaceTimeSlabs")
+    solution = sciml.fit(Channel(), strategy="TimeMarching")
     assert "cut tiles" in " ".join(solution.choices)
     x, y, t = np.random.default_rng(0).uniform([0, 0, 0], [1, 1, 0.2], (500, 3)).T
     found = solution(x=x, y=y, t=t)
@@ -527,7 +527,7 @@ class Carried(sciml.Problem):
 @pytest.mark.slow
 def test_what_tiles_miss_of_a_start_is_no_reason_for_short_windows():
     """No length made it any smaller: they became 1e-7 of the whole time, and the fit never came to its end."""
-    solution = sciml.fit(Carried(), strategy="SpaceTimeSlabs")
+    solution = sciml.fit(Carried(), strategy="TimeMarching")
     assert solution.success, solution.message
     assert len(solution.trial.windows) < 60
     assert solution.error()["u"] < min(1e-3, 2 * solution.estimated_error["u"])

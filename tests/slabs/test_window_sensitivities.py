@@ -9,7 +9,7 @@ import sciml
 from sciml import d
 from sciml.models import RandomFeatures
 from sciml.slabs.tile_space import TileSpace
-from sciml.strategies import SpaceTimeSlabs
+from sciml.strategies import TimeMarching
 from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Log, Varied, Workspace, search
 from sciml.strategies.tile_slabs import TileWindows
@@ -58,7 +58,7 @@ def raw_of(problem):
 def solved(problem, raw, varied):
     values = {name: float(each.value(raw[name])) for name, each in problem.unknowns.items()}
     work = Workspace(problem.bind(**values), varied=Varied(problem, raw) if varied else None)
-    return search([SpaceTimeSlabs()], work)
+    return search([TimeMarching()], work)
 
 
 @pytest.mark.parametrize("problem", [Rod, Plate, pytest.param(Holed, marks=pytest.mark.slow)])

@@ -349,7 +349,7 @@ def test_the_estimated_error_grows_as_errors_do(kind, size):
     class Problem(kind):
         strength = size
 
-    solution = sciml.fit(Problem(), strategy=sciml.strategies.SpaceTimeSlabs())
+    solution = sciml.fit(Problem(), strategy=sciml.strategies.TimeMarching())
     true, estimate = solution.error()["u"], solution.estimated_error["u"]
     assert true < estimate < max(3000 * true, 1e-11)
     assert solution.success == (estimate < 1e-3)
