@@ -36,14 +36,17 @@ _ROUGH = 1e-2
 _RESOLVED, _BESIDE_WORTH, _NEARLY, _FALLING = 1e-10, 1e-2, 1e-7, 0.5
 # Multiplications of all factors, and the part of the free memory that these and the vectors of GMRES may take.
 _EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
-# Multiplications of full factors from which on fast diagonalisation is preferred.
-_DEAR = 3e9
+# Multiplications of full factors from which on fast diagonalisation is preferred, and products a step which show that it
+# does not serve.
+_DEAR, _MANY_PRODUCTS = 1e8, 25
 # Values up to which a grid is cheap, and by how much a window may be longer than the one before.
 _CHEAP, _LONGEST = 4000, 8.0
 # A dear grid whose tails are a part of the target has fewer nodes in the next window, for as many windows at least.
 _QUIET, _FEWER, _HOLD = 1e-3, 0.8, 3
 # How much of the time that is left windows as short as this one, but no more than so many, may take on a larger grid.
 _OF_TIME, _WINDOWS = 0.5, 20
+# How much of what is left between the stages may be what is left at them.
+_NOISE = 3.0
 
 
 def not_on_grid(problem: Problem) -> str | None:
@@ -82,7 +85,10 @@ def _space(problem: Problem, counts: Sequence[int]) -> GridSpace:
 
 @dataclass(frozen=True)
 class _GridTried:
-    """A window on one grid; ``reached`` is ``whole`` counted by the window's length where that is very short."""
+    """A window on one grid; ``reached`` is ``whole`` counted by the window's length where that is very short.
+
+    ``rounding`` is what of ``in_time`` is left at the stages themselves: it says nothing of the length.
+    """
 
     setup: DiscreteProblem
     space: GridSpace
@@ -92,6 +98,7 @@ class _GridTried:
     reached: float
     in_space: float
     in_time: float
+    rounding: float
     tails: Tensor
 
 
@@ -131,7 +138,8 @@ class GridWindows(SlabAttempt):
             self.rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
             self._longer_had = found.whole
         self._grid = self._coarser(found)
-        self.longer = min(_LONGEST, max(1.0, (self.target / max(found.in_time, 1e-300)) ** (1 / (self.stages.count - 1))))
+        in_time = max(found.in_time - _NOISE * found.rounding, 1e-300)
+        self.longer = min(_LONGEST, max(1.0, (self.target / in_time) ** (1 / (self.stages.count - 1))))
         if found.reached > self.target and found.solved:
             self._give_way(begin, found.whole)
         return found.setup, found.reached
@@ -232,23 +240,33 @@ class GridWindows(SlabAttempt):
         sites, rows = self._placed(space)
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-        tolerance = max(_TOLERANCE, _SMALL * max(self.target, self._worth(space)))
-        kind = SeparablePreconditioner if self._is_separated(space) else GridPreconditioner
-        solved, error, _ = self._solved(slab, sites, partial(kind, rows), tolerance, before, rates)
+        first, last = self.setup.problem.domain.bounds[self._time]
+        # What moves a field by so much in a short window changes its rates by more.
+        share = (end - begin) / (last - first)
+        tolerance = max(_TOLERANCE, _SMALL * share * max(self.target, self._worth(space)))
+        separated = self._is_separated(space)
+        made = partial(SeparablePreconditioner if separated else GridPreconditioner, rows)
+        solved, error, _ = self._solved(slab, sites, made, tolerance, before, rates)
+        if separated and not solved.converged and solved.products > _MANY_PRODUCTS * solved.steps:
+            # What couples coordinates or fields is too much for GMRES.
+            self._separable = False
+            if self._affordable(space):
+                return self._tried(space, begin, end, before, rates)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before, error)
-        in_space = in_time = math.inf
+        in_space = in_time = rounding = math.inf
         tails = torch.zeros(len(space.shape))
         if solved.converged:
             in_space, in_time = self._judged(slab, sites, solved)
+            rounding = self._left(slab, sites, solved) if _QUIET * self.target < in_time <= self.target else 0.0
             ends = [slab.end(solved.rates, number) for number in range(len(self._orders))]
             levels = [each for end in ends for each in end] or list(solved.rates[-1])
             tails = space.tails(torch.stack([*levels, *solved.rates[-1]]))
         whole = max(in_space, in_time)
         self._record(begin, solved, whole)
         reached = self._counted(whole, begin, end)
-        in_space, in_time = (self._fraction(begin, end) * each for each in (in_space, in_time))
-        return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, in_space, in_time, tails)
+        in_space, in_time, rounding = (self._fraction(begin, end) * each for each in (in_space, in_time, rounding))
+        return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, in_space, in_time, rounding, tails)
 
     def _placed(self, space: GridSpace) -> tuple[list[Site], list[Tensor | None]]:
         """Where equations and conditions are taken, in their natural sizes, and the rows that they take."""
@@ -291,9 +309,13 @@ class GridWindows(SlabAttempt):
     def _judged(self, slab: Slab[GridSpace], sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
         """The largest relative residual of an equation between the nodes, and that of any term between the stages."""
         apart = [each.values.square().mean().sqrt() for each in self._apart(slab, solved.rates)]
-        others = [each.values.square().mean().sqrt() for each in slab.evaluate(sites, solved.rates, slab.stages.between)]
-        in_space, in_time = float(torch.stack(apart).max()), float(torch.stack(others).max())
+        in_space, in_time = float(torch.stack(apart).max()), self._left(slab, sites, solved, slab.stages.between)
         return (in_space, in_time) if math.isfinite(in_space + in_time) else (math.inf, math.inf)
+
+    def _left(self, slab: Slab[GridSpace], sites: Sequence[Site], solved: SlabRates, at: Tensor | None = None) -> float:
+        """The largest relative residual of a term at some times, or at the stages."""
+        left = [each.values.square().mean().sqrt() for each in slab.evaluate(sites, solved.rates, at)]
+        return float(torch.stack(left).max())
 
     def _apart(self, slab: Slab[GridSpace], rates: Tensor) -> list[Evaluated]:
         """The equations between the nodes, at the stages."""
