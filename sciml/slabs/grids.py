@@ -67,8 +67,25 @@ class GridSpace(Grid):
 
     def between(self) -> TensorTrace:
         """Places between the nodes."""
-        shares = zip(_BETWEEN, self.axes.values(), strict=False)
-        return TensorTrace(self, [Table(axis, torch.from_numpy(between(axis, share))) for share, axis in shares])
+        pairs = zip(self.axes.values(), self.gaps, strict=True)
+        return TensorTrace(self, [Table(axis, torch.from_numpy(places)) for axis, places in pairs])
+
+    @property
+    def gaps(self) -> list[Array]:
+        """The places of ``between`` along each axis."""
+        return [between(axis, share) for share, axis in zip(_BETWEEN, self.axes.values(), strict=False)]
+
+    def around(self, values: Tensor) -> Tensor:
+        """At all nodes the means of what there is at the places of ``between`` around them, ``(times, n_1, ...)``."""
+        for column, axis in enumerate(self.axes.values(), start=1):
+            count = values.shape[column]
+            ends = (count - 1, 0) if axis.periodic else (0, count - 1)
+            before, after = (values.narrow(column, end, 1) for end in ends)
+            below = torch.cat([before, values], dim=column)
+            above = torch.cat([values, after], dim=column)
+            values = (below + above) / 2
+            values = values.narrow(column, 0, count) if axis.periodic else values
+        return values
 
     def transferred(self, values: Tensor, other: GridSpace) -> Tensor:
         """Nodal values ``(k, N)`` at the nodes of another grid of the same box."""

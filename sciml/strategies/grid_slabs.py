@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,13 +17,13 @@ from sciml.geometry import At, Average, Box, Interior
 from sciml.models import Chebyshev, Fourier, GridFunction
 from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
-from sciml.slabs.grids import GridPreconditioner, GridSpace
+from sciml.slabs.grids import GridPreconditioner, GridSpace, NodeTrace
 from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.row_layout import arranged, periodic_coordinates
 from sciml.slabs.separable import SeparablePreconditioner, not_separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import SlabAttempt, lacks_start
+from sciml.strategies.slabs import CarriedError, SlabAttempt, lacks_start
 
 MOST_BESIDE_TIME = 3
 
@@ -47,6 +48,8 @@ _QUIET, _FEWER, _HOLD = 1e-3, 0.8, 3
 _OF_TIME, _WINDOWS = 0.5, 20
 # How much of what is left between the stages may be what is left at them.
 _NOISE = 3.0
+# What the first window of a rough start may make of the error of all windows.
+_IN_LAYER, _WINDOWS_IN_LAYER = 1e-5, 6
 
 
 def not_on_grid(problem: Problem) -> str | None:
@@ -87,7 +90,8 @@ def _space(problem: Problem, counts: Sequence[int]) -> GridSpace:
 class _GridTried:
     """A window on one grid; ``reached`` is ``whole`` counted by the window's length where that is very short.
 
-    ``rounding`` is what of ``in_time`` is left at the stages themselves: it says nothing of the length.
+    ``rounding`` is what of ``in_time`` is left at the stages themselves: it says nothing of the length. ``part`` is what the
+    error in it makes of that of all windows.
     """
 
     setup: DiscreteProblem
@@ -96,10 +100,11 @@ class _GridTried:
     solved: bool
     whole: float
     reached: float
+    part: float
+    tails: Tensor
     in_space: float
     in_time: float
     rounding: float
-    tails: Tensor
 
 
 @dataclass
@@ -112,6 +117,9 @@ class GridWindows(SlabAttempt):
 
     loosens, phase, title = False, "Grids", "spectral collocation on grids"
 
+    # Whether nobody else takes starts that are too rough.
+    last: bool = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._exact = self.target
@@ -122,27 +130,89 @@ class GridWindows(SlabAttempt):
         axes = [name for name, axis in self._grid.axes.items() if not axis.periodic]
         level = any(isinstance(term.place, At | Average) for term in self._conditions)
         self._separable = not level and not_separable(self._problem, rows, axes) is None
-        # Whether the first window is as wrong as the one twice as long was: what is rough is the start.
-        self.rough, self._longer_had = False, math.inf
+        # Whether the first window is as wrong as the one twice as long was: what is rough is the start, and whether too much.
+        self._rough, self.rough, self._longer_had = False, False, math.inf
+        # The first window of a rough start.
+        self._first: _GridTried | None = None
         self._hold = 0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
         if begin != self._begin:
             self._go_on(begin, end)
+        if self._first is not None and begin == self._over:
+            # While the layer grows, what its first window left counts on.
+            self.target = max(self.target, self._first.part)
         if before is None and not self._ends:
             self._grid = self._resolving_start(begin)
+        if before is None and self._rough and self._smooths:
+            return self._past_start(begin, end)
         found = self._resolved(begin, end, before)
         self._keep_error(begin, found.setup)
+        if self._first is not None and begin == self._over and found.whole > self.accepted:
+            self._over = end
         if before is None and found.solved:
-            self.rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
-            self._longer_had = found.whole
+            self._rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
+            self.rough, self._longer_had = self._rough and not self._smooths, found.whole
         self._grid = self._coarser(found)
         in_time = max(found.in_time - _NOISE * found.rounding, 1e-300)
         self.longer = min(_LONGEST, max(1.0, (self.target / in_time) ** (1 / (self.stages.count - 1))))
+        if self._over == end:
+            # A layer that has grown twice as long is the same on twice the scale.
+            self.longer = max(self.longer, 2.0)
         if found.reached > self.target and found.solved:
             self._give_way(begin, found.whole)
         return found.setup, found.reached
+
+    @property
+    def _smooths(self) -> bool:
+        """Whether what is rough at the start is smooth soon after."""
+        space = [name for name in self._problem.coordinates if name != self._time]
+        diffused = all(max(self._problem.order(field, name) for name in space) > 1 for field in self._problem.fields)
+        return diffused and max(self._orders) == 1
+
+    def _past_start(self, begin: float, end: float) -> tuple[DiscreteProblem, float]:
+        """The first window of a rough start: so short, and on so many nodes, that its part of the error is smallest.
+
+        Its residual says nothing: rates jump however short it is. What modes it does not resolve in time, Radau's method damps.
+        """
+        if self._first is None:
+            length, found = end - begin, self._tried(self._grid, begin, end, None)
+            best, before, earlier = found, math.inf, self.log.seconds
+            while best.part > _IN_LAYER and not self.log.stopped:
+                now, space = self.log.seconds, best.space
+                if found is best:
+                    # As short as helps, on these nodes.
+                    length = length / 2
+                else:
+                    larger = self._raised(space, best.tails)
+                    worth = best.part < _USELESS * before
+                    if larger is None or not worth or not self._in_time(best, larger, now - earlier, _WINDOWS_IN_LAYER):
+                        break
+                    before, space = best.part, larger
+                found, earlier = self._tried(space, begin, begin + length, None), now
+                best = found if found.part < best.part else best
+            # Its end would be forgotten for those of other lengths.
+            over = best.setup.problem.domain.bounds[self._time][1]
+            self._first = best if found is best else self._tried(best.space, begin, over, None)
+            self._grid = best.space
+        found = self._first
+        self.rough = found.part > self.accepted and not self.last
+        over = found.setup.problem.domain.bounds[self._time][1]
+        if self.rough or end > over + 1e-9 * (over - begin):
+            return found.setup, math.inf
+        self._keep_error(begin, found.setup)
+        self._over, self.longer, self.target = over, 1.0, max(self.target, found.part)
+        return found.setup, found.part
+
+    def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
+        """What the error in a window makes of the relative error of the fields over all of time, in the root mean square."""
+        if error is None:
+            return math.inf
+        squares, size = error.squares
+        first, last = self.setup.problem.domain.bounds[self._time]
+        shares = squares / size.maximum(size.new_tensor(self._units) ** 2)
+        return math.sqrt(float(shares.max()) * (end - begin) / (last - first))
 
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""
@@ -190,11 +260,9 @@ class GridWindows(SlabAttempt):
         pairs = zip(found.space.shape, found.tails, strict=True)
         return _space(self._problem, [math.ceil(_FEWER * count) if tail < quiet else count for count, tail in pairs])
 
-    def _in_time(self, found: _GridTried, larger: GridSpace, seconds: float, begin: float, end: float) -> bool:
-        """Whether the windows that are left can be solved on a larger grid, where this one took so many seconds."""
-        _, last = self.setup.problem.domain.bounds[self._time]
+    def _in_time(self, found: _GridTried, larger: GridSpace, seconds: float, windows: float) -> bool:
+        """Whether so many windows can be solved on a larger grid, where this one took so many seconds."""
         growth = (larger.size / found.space.size) ** (1 + 1 / len(larger.shape))
-        windows = min(_WINDOWS, (last - begin) / (end - begin))
         return windows * growth * seconds <= _OF_TIME * (self.log.budget.seconds - self.log.seconds)
 
     def _affordable(self, grid: GridSpace) -> bool:
@@ -218,7 +286,8 @@ class GridWindows(SlabAttempt):
             if earlier is not None and found.in_space > _USELESS * earlier.in_space:
                 return self._as_good_as_it_gets(earlier)
             larger, now = self._raised(found.space, found.tails), self.log.seconds
-            if larger is None or not self._in_time(found, larger, now - began, begin, end):
+            windows = min(_WINDOWS, (self.setup.problem.domain.bounds[self._time][1] - begin) / (end - begin))
+            if larger is None or not self._in_time(found, larger, now - began, windows):
                 return self._as_good_as_it_gets(found)
             self._hold, began = _HOLD, now
             rates = found.space.transferred(found.rates.flatten(0, 1), larger).unflatten(0, found.rates.shape[:2])
@@ -264,9 +333,12 @@ class GridWindows(SlabAttempt):
             tails = space.tails(torch.stack([*levels, *solved.rates[-1]]))
         whole = max(in_space, in_time)
         self._record(begin, solved, whole)
-        reached = self._counted(whole, begin, end)
-        in_space, in_time, rounding = (self._fraction(begin, end) * each for each in (in_space, in_time, rounding))
-        return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, in_space, in_time, rounding, tails)
+        reached, part = self._counted(whole, begin, end), self._part(error, begin, end)
+        if self._first is not None:
+            # While a layer grows, its own error counts in the place of residuals.
+            reached = min(reached, part)
+        counted = [self._fraction(begin, end) * each for each in (in_space, in_time, rounding)]
+        return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, part, tails, *counted)
 
     def _placed(self, space: GridSpace) -> tuple[list[Site], list[Tensor | None]]:
         """Where equations and conditions are taken, in their natural sizes, and the rows that they take."""
@@ -323,10 +395,16 @@ class GridWindows(SlabAttempt):
         return slab.evaluate([Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations], rates)
 
     def _unresolved(self, slab: Slab[GridSpace], solved: SlabRates) -> list[Tensor]:
-        # At the nodes nothing is left.
-        apart = self._apart(slab, solved.rates)
-        sizes = {each.site.term.name: each.values.square().mean((1, 2), keepdim=True).sqrt() for each in apart}
-        return [sizes.get(each.site.term.name, 0.0 * each.values) for each in solved.evaluated]
+        # At the nodes nothing is left: what there is around each of them.
+        around = {}
+        for each in self._apart(slab, solved.rates):
+            squares = each.values[:, 0].square().unflatten(1, [len(places) for places in slab.mesh.gaps])
+            around[each.site.term.name] = slab.mesh.around(squares).flatten(1).sqrt()[:, None]
+        sizes = []
+        for each in solved.evaluated:
+            own, nodes = around.get(each.site.term.name), cast(NodeTrace, each.site.traces[0]).numbers
+            sizes.append(0.0 * each.values if own is None else own[:, :, nodes])
+        return sizes
 
     def _everywhere(self, mesh: GridSpace) -> list[tuple[Trace, Tensor]]:
         sides = (np.ones(len(axis)) if axis.periodic else np.abs(np.diff(axis.nodes)) for axis in mesh.axes.values())

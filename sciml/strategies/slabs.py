@@ -190,6 +190,8 @@ class SlabAttempt(ABC):
         self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
         self._units = tuple(self.setup.trial.scale.tolist())
         self._begin, self._count = math.nan, 0
+        # When the layer is over that a start leaves which contradicts the conditions, or their rates.
+        self._over = -math.inf
         self._missed = (math.nan, math.inf)
         # By the trial function of a window: how it ended.
         self._ends: dict[int, _Ended] = {}
@@ -212,7 +214,15 @@ class SlabAttempt(ABC):
         squares = torch.stack([self._squares[begin] for begin in edges[:-1]])
         error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
         units = torch.tensor(significant(size.tolist()), dtype=torch.float64)
-        return Verdict(at_most=dict(zip(self._problem.fields, (error / units).clamp(min=_NO_BETTER).tolist(), strict=True)))
+        found = Verdict(at_most=dict(zip(self._problem.fields, (error / units).clamp(min=_NO_BETTER).tolist(), strict=True)))
+        if not math.isfinite(self._over):
+            return found
+        said = (
+            "the start contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
+            f"{self._time} = {self._over:.4g} on"
+        )
+        time, over = self._problem.coordinates.index(self._time), self._over
+        return replace(found, regular=lambda points: points[:, time] >= over, said=said)
 
     def sensitivities(self, edges: Sequence[float]) -> tuple[Windowed, ...]:
         """Sensitivities: the derivatives of the windows between some edges by all unknowns; none where one is not known."""

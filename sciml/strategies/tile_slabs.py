@@ -120,8 +120,6 @@ class TileWindows(SlabAttempt):
         self._begun: tuple[float, float] | None = None
         # The length with which it begins anew, and the level of uniform tiles at which levels begin.
         self._longest, self._lowest = 0.0, 0
-        # When the layer is over that a start which contradicts the conditions leaves.
-        self._over = -math.inf
         self._too_long, self._patience = math.inf, 0
         self._longer_had = self.stages
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
@@ -188,18 +186,11 @@ class TileWindows(SlabAttempt):
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
         found, made = super().verdict(edges), self._spaces.get(self._level)
-        if made is None:
+        if made is None or not made[0].singular:
             return found
-        space, time, over = made[0], self._problem.coordinates.index(self._time), self._over
-        said = [SINGULAR] * space.singular
-        if self._jumps:
-            # In the layer residuals say nothing.
-            said += [
-                "the start contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
-                f"{self._time} = {over:.4g} on"
-            ]
-        regular = lambda points: space.regular(points) & (points[:, time] >= over)  # noqa: E731
-        return replace(found, regular=regular, said="; ".join(said)) if said else found
+        space, later = made[0], found.regular
+        regular = lambda points: space.regular(points) & (True if later is None else later(points))  # noqa: E731
+        return replace(found, regular=regular, said="; ".join([SINGULAR, *filter(None, [found.said])]))
 
     def _everywhere(self, mesh: TileSpace) -> list[tuple[Trace, Tensor]]:
         return [*mesh.shares]

@@ -223,8 +223,9 @@ class TimeMarching(Strategy):
         grid = not_on_grid(problem)
         # Rows of a grid need as many conditions as derivatives; a pressure has none at walls, and least squares need none.
         bare = grid is not None and any(problem.order(name, str(problem.time)) == 0 for name in problem.fields)
-        # Between the nodes of a whole side nothing resolves a jump.
-        jumps = grid is None and len(problem.coordinates) == _PLANE_AND_TIME and bool(contradictions(problem, _JUMP))
+        # Between the nodes of a whole side nothing resolves a jump that stays.
+        plane = grid is None and len(problem.coordinates) == _PLANE_AND_TIME
+        jumps = plane and bool(contradictions(problem, _JUMP, started=True))
         return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
@@ -235,8 +236,9 @@ class TimeMarching(Strategy):
         if lacking is None and kind is ElementWindows:
             return [self._slabs(work, kind), networks]
         if lacking is None:
-            rough = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
-            return [self._slabs(work, kind), *([self._slabs(work, TileWindows)] if rough else [])]
+            # A start that is too rough for grids is one for tiles.
+            more = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
+            return [self._slabs(work, kind, last=not more), *([self._slabs(work, TileWindows)] if more else [])]
         # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
             features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
@@ -245,12 +247,14 @@ class TimeMarching(Strategy):
         features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
         return [WindowMethod(features, 0.1, 0.025, name=_FEATURES), networks]
 
-    def _slabs(self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows]) -> WindowMethod:
-        """Windows solved by slabs, which tell what they aim at."""
+    def _slabs(
+        self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows], *, last: bool = True
+    ) -> WindowMethod:
+        """Windows solved by slabs, which tell what they aim at; whether they are the ``last`` that are tried."""
         aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
         varied = None if work.varied is None or work.varied.starts else work.varied
         own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH, varied=varied)
         found = WindowMethod(own, 0.05, _SHORTEST, target=lambda: own.target, accepted=_GOOD_ENOUGH, name=kind.title)
         if isinstance(own, GridWindows):
-            found = replace(found, in_vain=lambda: own.rough)
+            own.last, found = last, replace(found, in_vain=lambda: own.rough)
         return replace(found, longer=lambda: own.longer) if isinstance(own, GridWindows | TileWindows) else found
