@@ -49,7 +49,9 @@ _OF_TIME, _WINDOWS = 0.5, 20
 # How much of what is left between the stages may be what is left at them.
 _NOISE = 3.0
 # What the first window of a rough start may make of the error of all windows.
-_IN_LAYER, _WINDOWS_IN_LAYER = 1e-5, 6
+_IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
+# Tails of a start that no grid resolves: it jumps.
+_JUMPS = 5e-3
 
 
 def not_on_grid(problem: Problem) -> str | None:
@@ -132,25 +134,27 @@ class GridWindows(SlabAttempt):
         self._separable = not level and not_separable(self._problem, rows, axes) is None
         # Whether the first window is as wrong as the one twice as long was: what is rough is the start, and whether too much.
         self._rough, self.rough, self._longer_had = False, False, math.inf
-        # The first window of a rough start.
+        # The first window of a rough start, and the residual of the last one in the layer that it leaves.
         self._first: _GridTried | None = None
+        self._in_layer = math.inf
         self._hold = 0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
         if begin != self._begin:
             self._go_on(begin, end)
-        if self._first is not None and begin == self._over:
-            # While the layer grows, what its first window left counts on.
-            self.target = max(self.target, self._first.part)
+        if self._first is not None:
+            # What the first window left counts on, most of all while its layer grows.
+            self.target = max(self.target, self._first.part * (1.0 if begin == self._over else _LATER))
         if before is None and not self._ends:
             self._grid = self._resolving_start(begin)
         if before is None and self._rough and self._smooths:
             return self._past_start(begin, end)
         found = self._resolved(begin, end, before)
         self._keep_error(begin, found.setup)
-        if self._first is not None and begin == self._over and found.whole > self.accepted:
-            self._over = end
+        if self._first is not None and begin == self._over and self.accepted < found.whole < _USELESS * self._in_layer:
+            # What does not become less is none of the layer's.
+            self._over, self._in_layer = end, found.whole
         if before is None and found.solved:
             self._rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
             self.rough, self._longer_had = self._rough and not self._smooths, found.whole
@@ -160,6 +164,7 @@ class GridWindows(SlabAttempt):
         if self._over == end:
             # A layer that has grown twice as long is the same on twice the scale.
             self.longer = max(self.longer, 2.0)
+        self._keep_short(begin, end, failed=before is not None and found.reached > self.target)
         if found.reached > self.target and found.solved:
             self._give_way(begin, found.whole)
         return found.setup, found.reached
@@ -176,6 +181,10 @@ class GridWindows(SlabAttempt):
 
         Its residual says nothing: rates jump however short it is. What modes it does not resolve in time, Radau's method damps.
         """
+        if not self._ends and not self.last:
+            # A start that jumps.
+            self.rough = True
+            return self._tried(self._grid, begin, end, None).setup, math.inf
         if self._first is None:
             length, found = end - begin, self._tried(self._grid, begin, end, None)
             best, before, earlier = found, math.inf, self.log.seconds
@@ -202,7 +211,8 @@ class GridWindows(SlabAttempt):
         if self.rough or end > over + 1e-9 * (over - begin):
             return found.setup, math.inf
         self._keep_error(begin, found.setup)
-        self._over, self.longer, self.target = over, 1.0, max(self.target, found.part)
+        self._over, self._in_layer = over, found.whole
+        self.longer, self.target = 1.0, max(self.target, found.part)
         return found.setup, found.part
 
     def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
@@ -226,7 +236,8 @@ class GridWindows(SlabAttempt):
             enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
             if larger is None:
-                return grid
+                self._rough = worst > _JUMPS
+                return self._grid if self._rough else grid
             grid, earlier = larger, worst
 
     def _raised(self, grid: GridSpace, tails: Tensor, factors: Sequence[float] = _RAISES) -> GridSpace | None:
@@ -335,7 +346,7 @@ class GridWindows(SlabAttempt):
         self._record(begin, solved, whole)
         reached, part = self._counted(whole, begin, end), self._part(error, begin, end)
         if self._first is not None:
-            # While a layer grows, its own error counts in the place of residuals.
+            # What is rough has residuals that say little: its own error counts in their place.
             reached = min(reached, part)
         counted = [self._fraction(begin, end) * each for each in (in_space, in_time, rounding)]
         return _GridTried(setup, space, solved.rates, solved.converged, whole, reached, part, tails, *counted)

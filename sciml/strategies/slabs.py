@@ -41,6 +41,8 @@ _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
+# For how many windows a length that failed is not tried again.
+_PATIENCE = 8
 # How closely, and by how many products at most, sensitivities are solved for.
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
@@ -190,6 +192,8 @@ class SlabAttempt(ABC):
         self._orders = tuple(problem.order(name, self._time) for name in problem.fields)
         self._units = tuple(self.setup.trial.scale.tolist())
         self._begin, self._count = math.nan, 0
+        # By how much the next window may be longer, and the length of one that was too long a moment ago.
+        self.longer, self._too_long, self._patience = 1.0, math.inf, 0
         # When the layer is over that a start leaves which contradicts the conditions, or their rates.
         self._over = -math.inf
         self._missed = (math.nan, math.inf)
@@ -411,6 +415,14 @@ class SlabAttempt(ABC):
         if self.loosens and self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
             self._goal = min(_LOOSER * self._goal, self.accepted)
         self.target = max(self._goal, _BACK * self.target)
+
+    def _keep_short(self, begin: float, end: float, *, failed: bool) -> None:
+        """For some windows the next one is no longer than this where one of such a length has just failed."""
+        self._patience -= 1
+        if failed:
+            self._too_long, self._patience = end - begin, _PATIENCE
+        elif self._patience > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
+            self.longer = 1.0
 
     def _give_way(self, begin: float, whole: float) -> bool:
         """A window was solved and misses the target by so much; whether a shorter time does not help either."""

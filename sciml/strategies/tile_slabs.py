@@ -31,8 +31,6 @@ _LEVELS = {
 _STAGES = 6
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
-# Windows for which a length that could not be solved is not tried again.
-_PATIENCE = 8
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 # What halving few tiles leaves of an error at best.
 _AT_BEST = 0.25
@@ -120,10 +118,8 @@ class TileWindows(SlabAttempt):
         self._begun: tuple[float, float] | None = None
         # The length with which it begins anew, and the level of uniform tiles at which levels begin.
         self._longest, self._lowest = 0.0, 0
-        self._too_long, self._patience = math.inf, 0
         self._longer_had = self.stages
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
-        self.longer = 1.0
         if not all(self._orders):
             # A pressure answers at once to what a step of implicit Euler's method misses of a flow.
             self.coarse = RadauIIA(_STAGES_OF_FLOWS)
@@ -158,12 +154,7 @@ class TileWindows(SlabAttempt):
         if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
             # Windows of this length have their inverse, and those of another would not earn theirs.
             self.longer = 1.0
-        self._patience -= 1
-        if not found.solved:
-            self._too_long, self._patience = end - begin, _PATIENCE
-        elif self._patience > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
-            # So long a window was not solved a moment ago.
-            self.longer = 1.0
+        self._keep_short(begin, end, failed=not found.solved)
         reached = max(found.in_time, self._in_space)
         if self._jumps and before is None and self._in_space <= self.accepted:
             # The layer itself is missed by as much however short the window is.

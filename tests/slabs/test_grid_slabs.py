@@ -251,27 +251,85 @@ class Heated(sciml.Problem):
         return d(u, t) - sciml.laplacian(u, x, y) - 1
 
 
-def test_a_grid_says_that_a_start_is_too_rough_for_it():
-    setup = prepare(Heated(), RandomFeatures(), None, 400, None, torch.float64, "cpu", 0)
-    grid = GridWindows(setup, Log(), 1e-9, 1e-3)
-    grid(0.0, 0.005, None)
-    assert not grid.rough
-    grid(0.0, 0.0025, None)
-    assert grid.rough
-
-
-@pytest.mark.slow
-def test_a_start_that_is_too_rough_for_a_grid_is_one_for_tiles():
-    """It took all of two minutes, and ended at a thousandth of the time."""
+def test_a_rough_start_is_judged_by_its_error():
+    """Its walls contradict the rate at which it begins, and its corners do so at all times."""
     solution = sciml.fit(Heated())
     assert solution.success, solution.message
-    assert "polynomials on cut tiles" in solution.choices[0]
-    x, y, t = np.random.default_rng(0).uniform([[0.0]] * 3, [[1.0], [1.0], [0.1]], (3, 500))
-    m = np.arange(1, 60, 2)[:, None, None] * np.pi
+    assert "spectral collocation on grids; the start contradicts" in solution.choices[0]
+    x, y, t = np.random.default_rng(0).uniform([[0.0]] * 3, [[1.0], [1.0], [0.1]], (3, 300))
+    m = np.arange(1, 400, 2)[:, None, None] * np.pi
     n = m.reshape(1, -1, 1)
     rates = m**2 + n**2
     exact = (16 / (m * n) * np.sin(m * x) * np.sin(n * y) * -np.expm1(-rates * t) / rates).sum((0, 1))
-    assert np.linalg.norm(solution(x=x, y=y, t=t)["u"] - exact) < 3e-4 * np.linalg.norm(exact)
+    assert np.linalg.norm(solution(x=x, y=y, t=t)["u"] - exact) < 3e-6 * np.linalg.norm(exact)
+    assert solution.estimated_error["u"] < 1e-5
+
+
+class Chilled(sciml.Problem):
+    """A hot slab in the plane whose walls along x are cold at once: a layer that is known."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1), t=(0, 0.5))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=1.0),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+        sciml.Neumann(u=0.0, on=domain.faces("y")),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - sciml.laplacian(u, x, y)
+
+
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_the_error_of_a_sudden_start_is_estimated_over_all_times():
+    solution = sciml.fit(Chilled())
+    assert solution.success, solution.message
+    # When the layer has grown, fewer nodes resolve it.
+    counts = [window.model.values.shape[0] for window in solution.trial.windows]
+    assert counts[-1] < max(counts) / 2
+    numbers = (np.arange(20_000) + 0.5) * np.pi
+    generator, error, size = np.random.default_rng(0), 0.0, 0.0
+    edges = [0.0, *0.5 * 10.0 ** np.arange(-6, 0.5)]
+    for low, high in zip(edges, edges[1:], strict=False):
+        # Near the walls there are as many as the layer is thin.
+        angle, y = generator.uniform(0, PI, 100), generator.uniform(-1, 1, 100)
+        x, t = np.cos(angle), generator.uniform(low, high, 100)
+        waves = (2 * (-1.0) ** np.arange(len(numbers)) / numbers)[:, None] * np.cos(numbers[:, None] * x)
+        exact = (waves * np.exp(-(numbers[:, None] ** 2) * t)).sum(0)
+        error += (high - low) * (np.sin(angle) * (solution(x=x, y=y, t=t)["u"] - exact) ** 2).mean()
+        size += (high - low) * (np.sin(angle) * exact**2).mean()
+    assert math.sqrt(error / size) < 1e-4
+    assert math.sqrt(error / size) < 3 * solution.estimated_error["u"]
+
+
+class Plucked(sciml.Problem):
+    """A membrane that begins with a rate of its rate that its frame does not have: nothing smooths it."""
+
+    domain = PLANE
+    fields = ["u"]
+    conditions = [sciml.Initial(u=lambda x, y: x * (1 - x) * y * (1 - y), u_t=0.0), sciml.Dirichlet(u=0.0)]
+
+    @sciml.equation
+    def motion(self, u, x, y, t):
+        return d(u, t, t) - sciml.laplacian(u, x, y)
+
+
+class Printed(Heat):
+    """A start that jumps inside."""
+
+    conditions = [sciml.Initial(u=lambda x, y: (x * x + y * y < 0.3).to(x.dtype)), *Heat.conditions[1:]]
+
+
+@pytest.mark.parametrize("problem", [Plucked(), Printed()], ids=lambda each: type(each).__name__)
+@pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
+def test_starts_that_are_too_rough_for_grids_are_left_to_tiles(problem):
+    setup = prepare(problem, RandomFeatures(), None, 400, None, torch.float64, "cpu", 0)
+    grid = GridWindows(setup, Log(), 1e-9, 1e-3)
+    grid.last = False
+    lengths = iter((0.05, 0.025, 0.0125))
+    while not grid.rough:
+        assert grid(0.0, next(lengths), None)[1] > grid.target
 
 
 def test_between_the_nodes_is_between_them_along_diagonals_too():
