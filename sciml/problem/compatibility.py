@@ -95,15 +95,15 @@ def on_faces(problem: Problem, points: Points, *faces: Side) -> Points:
     return torch.stack(list(columns.values()), dim=1)
 
 
-def contradictions(problem: Problem, least: float = _AGREEMENT, *, started: bool = False) -> list[str]:
+def contradictions(problem: Problem, least: float = _AGREEMENT, *, beside_start: bool = False) -> list[str]:
     """A sentence for each pair of conditions that prescribe different values where their faces meet, by a ``least`` share.
 
     What depends on unknown constants is left out: they may still come to agree. Where pieces meet is known of the corners of
-    boxes and polygons and of what is cut from these, and not of curves that cross. With ``started`` initial conditions are
-    left out too: the others contradict each other at all times.
+    boxes and polygons and of what is cut from these, and not of curves that cross. With ``beside_start`` initial conditions
+    are left out too: the others contradict each other at all times.
     """
     given = _settled(problem, prescribed(problem))
-    if started:
+    if beside_start:
         given = [each for each in given if each.face != Face(str(problem.time), "lower")]
     found = _compared(problem, combinations(given, 2), least)
     for condition in (each for each in problem.conditions if isinstance(each, Periodic)):

@@ -101,7 +101,7 @@ class _Conditions:
         free[own % size] = True
         free = free.view(shape)
         self.owner = torch.full((size,), -1)
-        along = [free.any(dim=[other for other in range(len(shape)) if other != k] or ()) for k in range(len(shape))]
+        along = [free.any(dim=[other for other in range(len(shape)) if other != k]) for k in range(len(shape))]
         self.inner, self.taken = [torch.nonzero(each)[:, 0] for each in along], [torch.nonzero(~each)[:, 0] for each in along]
         self.rows, self.inverse, self.extended = [], [], []
         scaled = slab.length * slab.stages.eigenvalues
@@ -193,6 +193,7 @@ class _Modes:
                     along[k][order % 2][:, one, two] += factor[:, None, None] * own
         self._along = [each.sum(0) for each in along]
         modes = constant.view(*constant.shape, *[1] * len(along))
+        sizes = modes.abs()
         self._into, self._back = [], []
         for k, (axis, each) in enumerate(zip(space.axes.values(), along, strict=True)):
             reduced = each @ kind.extended[k][:, None, None]
@@ -200,10 +201,11 @@ class _Modes:
             own = (inverse[:, None, None] @ reduced.sum(0) @ vectors[:, None, None]).diagonal(dim1=-2, dim2=-1)
             shape = [1] * len(along)
             shape[k] = own.shape[-1]
-            modes = modes + own.view(*own.shape[:3], *shape)
+            own = own.view(*own.shape[:3], *shape)
+            modes, sizes = modes + own, sizes + own.abs()
             self._into.append(inverse)
             self._back.append(kind.extended[k] @ vectors)
-        self._solver = _inverted(modes.movedim((1, 2), (-2, -1)))
+        self._solver = _inverted(*(each.movedim((1, 2), (-2, -1)) for each in (modes, sizes)))
 
     def __call__(self, right: Tensor) -> Tensor:
         """Solutions ``(m, F, n_1, ...)`` of right-hand sides."""
@@ -262,10 +264,9 @@ def _eigenvectors(reduced: Tensor) -> tuple[Tensor, Tensor]:
     return vectors, inverse
 
 
-def _inverted(blocks: Tensor) -> Tensor:
-    """The inverses of small matrices ``(..., F, F)``; what nothing determines stays zero."""
-    sizes = torch.linalg.matrix_norm(blocks)
+def _inverted(blocks: Tensor, sizes: Tensor) -> Tensor:
+    """The inverses of small matrices ``(..., F, F)``, sums of terms of such sizes; what nothing determines stays zero."""
     inverse, failed = torch.linalg.inv_ex(blocks)
-    size = torch.linalg.matrix_norm(inverse)
-    poor = (failed > 0) | ~size.isfinite() | (size * sizes > 1 / _SINGULAR) | (sizes < _SINGULAR * sizes.amax())
+    whole = torch.linalg.matrix_norm(inverse) * torch.linalg.matrix_norm(sizes)
+    poor = (failed > 0) | ~whole.isfinite() | (whole > 1 / _SINGULAR)
     return torch.where(poor[..., None, None], torch.zeros_like(inverse), inverse)

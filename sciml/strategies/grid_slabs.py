@@ -19,11 +19,12 @@ from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace, NodeTrace
 from sciml.slabs.newton_krylov import SlabRates
-from sciml.slabs.row_layout import arranged, periodic_coordinates
+from sciml.slabs.row_layout import Row, arranged, periodic_coordinates
 from sciml.slabs.separable import SeparablePreconditioner, not_separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import CarriedError, SlabAttempt, lacks_start
+from sciml.strategies.slabs import CarriedError, Ended, SlabAttempt, lacks_start
+from sciml.typing import MultiIndex
 
 MOST_BESIDE_TIME = 3
 
@@ -44,14 +45,20 @@ _DEAR, _MANY_PRODUCTS = 1e8, 25
 _CHEAP, _LONGEST = 4000, 8.0
 # A dear grid whose tails are a part of the target has fewer nodes in the next window, for as many windows at least.
 _QUIET, _FEWER, _HOLD = 1e-3, 0.8, 3
-# How much of the time that is left windows as short as this one, but no more than so many, may take on a larger grid.
+# How much of the budget of time windows as short as this one, but no more than so many, may take on a larger grid; seconds
+# for each value at a stage, and in each product for each node along an axis (one thread of a slow processor); other products.
 _OF_TIME, _WINDOWS = 0.5, 20
+_A_VALUE, _A_NODE, _OTHER_PRODUCTS = 2e-6, 1e-9, 4
+# Multiplications of full factors in a second.
+_A_SECOND = 4e9
 # How much of what is left between the stages may be what is left at them.
 _NOISE = 3.0
 # What the first window of a rough start may make of the error of all windows.
 _IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
-# Tails of a start that no grid resolves: it jumps.
-_JUMPS = 5e-3
+# Tails of a start that no grid resolves: it jumps; and of the end of the first window.
+_JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
+# The shortest first window, as a share of the time.
+_SHORTEST = 1e-7
 
 
 def not_on_grid(problem: Problem) -> str | None:
@@ -90,7 +97,7 @@ def _space(problem: Problem, counts: Sequence[int]) -> GridSpace:
 
 @dataclass(frozen=True)
 class _GridTried:
-    """A window on one grid; ``reached`` is ``whole`` counted by the window's length where that is very short.
+    """A window on one grid; ``reached`` is ``whole`` counted by the window's length where that is very short, or ``part``.
 
     ``rounding`` is what of ``in_time`` is left at the stages themselves: it says nothing of the length. ``part`` is what the
     error in it makes of that of all windows.
@@ -114,13 +121,13 @@ class GridWindows(SlabAttempt):
     """Space-time slabs by spectral collocation on a grid: an attempt for ``time_marching.march``.
 
     The numbers of nodes are raised along the coordinates that are resolved worst while the residual between the nodes is what
-    is missing, as far as time and memory allow; they stay from window to window.
+    is missing, as far as time and memory allow, and lowered again where far more is resolved than has to be.
     """
 
     loosens, phase, title = False, "Grids", "spectral collocation on grids"
 
     # Whether nobody else takes starts that are too rough.
-    last: bool = True
+    alone: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,11 +138,15 @@ class GridWindows(SlabAttempt):
         rows = arranged(self._problem, self._grid, dict(zip(self._problem.fields, self._orders, strict=True)), rates=False)
         axes = [name for name, axis in self._grid.axes.items() if not axis.periodic]
         level = any(isinstance(term.place, At | Average) for term in self._conditions)
-        self._separable = not level and not_separable(self._problem, rows, axes) is None
-        # Whether the first window is as wrong as the one twice as long was: what is rough is the start, and whether too much.
-        self._rough, self.rough, self._longer_had = False, False, math.inf
-        # The first window of a rough start, and the residual of the last one in the layer that it leaves.
-        self._first: _GridTried | None = None
+        even = not_separable(self._problem, rows, axes) is None
+        self._separable = even and not level
+        # Whether what is rough at the start is smooth soon after: each field diffuses by its own equation.
+        rates = [(self._time,) in self._own(row) for row in rows if row.term in self._equations]
+        self._smooths = even and bool(axes) and all(rates) and max(self._orders) == 1
+        # Whether the first window is as wrong as the one twice as long was: what is rough is the start. It may be too rough.
+        self._start_is_rough, self.gives_up, self._longer_had = False, False, math.inf
+        # The first window of a rough start with how it ended, and the residual of the last one in the layer that it leaves.
+        self._first: tuple[_GridTried, Ended] | None = None
         self._in_layer = math.inf
         self._hold = 0
 
@@ -145,75 +156,79 @@ class GridWindows(SlabAttempt):
             self._go_on(begin, end)
         if self._first is not None:
             # What the first window left counts on, most of all while its layer grows.
-            self.target = max(self.target, self._first.part * (1.0 if begin == self._over else _LATER))
+            self.target = max(self.target, self._first[0].part * (1.0 if begin == self._over else _LATER))
         if before is None and not self._ends:
             self._grid = self._resolving_start(begin)
-        if before is None and self._rough and self._smooths:
+        if before is None and self._start_is_rough and self._smooths:
             return self._past_start(begin, end)
         found = self._resolved(begin, end, before)
         self._keep_error(begin, found.setup)
-        if self._first is not None and begin == self._over and self.accepted < found.whole < _USELESS * self._in_layer:
-            # What does not become less is none of the layer's.
-            self._over, self._in_layer = end, found.whole
         if before is None and found.solved:
-            self._rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
-            self.rough, self._longer_had = self._rough and not self._smooths, found.whole
+            self._start_is_rough = found.whole > max(_ROUGH, _USELESS * self._longer_had)
+            self.gives_up, self._longer_had = self._start_is_rough and not self._smooths, found.whole
         self._grid = self._coarser(found)
         in_time = max(found.in_time - _NOISE * found.rounding, 1e-300)
         self.longer = min(_LONGEST, max(1.0, (self.target / in_time) ** (1 / (self.stages.count - 1))))
-        if self._over == end:
-            # A layer that has grown twice as long is the same on twice the scale.
-            self.longer = max(self.longer, 2.0)
-        self._keep_short(begin, end, failed=before is not None and found.reached > self.target)
-        if found.reached > self.target and found.solved:
+        failed = found.reached > self.target
+        if not failed and begin == self._over and self.accepted < found.whole < _USELESS * self._in_layer:
+            # A layer that has grown twice as long is the same on twice the scale. What becomes no less is none of the layer's.
+            self._over, self._in_layer, self.longer = end, found.whole, max(self.longer, 2.0)
+        self._keep_short(begin, end, failed=failed and before is not None)
+        if failed and found.solved:
             self._give_way(begin, found.whole)
         return found.setup, found.reached
 
-    @property
-    def _smooths(self) -> bool:
-        """Whether what is rough at the start is smooth soon after."""
-        space = [name for name in self._problem.coordinates if name != self._time]
-        diffused = all(max(self._problem.order(field, name) for name in space) > 1 for field in self._problem.fields)
-        return diffused and max(self._orders) == 1
+    def _own(self, row: Row) -> list[MultiIndex]:
+        """The derivatives of the field whose rows they take in a term."""
+        return [index for name, index in self._problem.system.asked(row.term) if name == row.field]
 
     def _past_start(self, begin: float, end: float) -> tuple[DiscreteProblem, float]:
         """The first window of a rough start: so short, and on so many nodes, that its part of the error is smallest.
 
         Its residual says nothing: rates jump however short it is. What modes it does not resolve in time, Radau's method damps.
         """
-        if not self._ends and not self.last:
-            # A start that jumps.
-            self.rough = True
-            return self._tried(self._grid, begin, end, None).setup, math.inf
+        if self._first is None and self._ends:
+            self._first = self._smallest_part(begin, end)
+            # Where none was solved it is one like any other.
+            self._smooths = self._first is not None
         if self._first is None:
-            length, found = end - begin, self._tried(self._grid, begin, end, None)
-            best, before, earlier = found, math.inf, self.log.seconds
-            while best.part > _IN_LAYER and not self.log.stopped:
-                now, space = self.log.seconds, best.space
-                if found is best:
-                    # As short as helps, on these nodes.
-                    length = length / 2
-                else:
-                    larger = self._raised(space, best.tails)
-                    worth = best.part < _USELESS * before
-                    if larger is None or not worth or not self._in_time(best, larger, now - earlier, _WINDOWS_IN_LAYER):
-                        break
-                    before, space = best.part, larger
-                found, earlier = self._tried(space, begin, begin + length, None), now
-                best = found if found.part < best.part else best
-            # Its end would be forgotten for those of other lengths.
-            over = best.setup.problem.domain.bounds[self._time][1]
-            self._first = best if found is best else self._tried(best.space, begin, over, None)
-            self._grid = best.space
-        found = self._first
-        self.rough = found.part > self.accepted and not self.last
+            # A start that jumps, of which a window on the first grid tells nothing.
+            self.gives_up = not self.alone
+            return self._tried(self._grid, begin, end, None).setup, math.inf
+        found, ended = self._first
         over = found.setup.problem.domain.bounds[self._time][1]
-        if self.rough or end > over + 1e-9 * (over - begin):
+        self._ends[id(found.setup.trial)] = ended
+        if not self.alone and (found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED):
+            self.gives_up = True
+            return found.setup, max(found.part, 2 * self.accepted)
+        if end > over + 1e-9 * (over - begin):
             return found.setup, math.inf
         self._keep_error(begin, found.setup)
-        self._over, self._in_layer = over, found.whole
+        self._grid, self._over, self._in_layer = found.space, end, found.whole
         self.longer, self.target = 1.0, max(self.target, found.part)
         return found.setup, found.part
+
+    def _smallest_part(self, begin: float, end: float) -> tuple[_GridTried, Ended] | None:
+        """The first window with the smallest part of the error, and how it ended; None where none was solved."""
+        first, last = self.setup.problem.domain.bounds[self._time]
+        length, space, best, before = end - begin, self._grid, None, math.inf
+        while not self.log.stopped and length > _SHORTEST * (last - first):
+            found = self._tried(space, begin, begin + length, None)
+            better = found.solved and (best is None or found.part < best[0].part)
+            if better:
+                best = found, self._ends[id(found.setup.trial)]
+            if best is not None and best[0].part <= _IN_LAYER:
+                break
+            if best is None or (better and float(found.tails.max()) < _UNRESOLVED):
+                # As short as helps, on these nodes. What they do not resolve at the end would only be handed on.
+                length = length / 2
+                continue
+            tried = best[0]
+            larger = self._raised(tried.space, tried.tails)
+            if larger is None or tried.part >= _USELESS * before or not self._in_time(larger, _WINDOWS_IN_LAYER):
+                break
+            before, space = tried.part, larger
+        return best
 
     def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
         """What the error in a window makes of the relative error of the fields over all of time, in the root mean square."""
@@ -236,8 +251,9 @@ class GridWindows(SlabAttempt):
             enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
             if larger is None:
-                self._rough = worst > _JUMPS
-                return self._grid if self._rough else grid
+                # Tails of a jump are large, and hardly fall with the nodes.
+                self._start_is_rough = self._smooths and worst > max(_JUMPS, _STILL * earlier)
+                return self._grid if self._start_is_rough else grid
             grid, earlier = larger, worst
 
     def _raised(self, grid: GridSpace, tails: Tensor, factors: Sequence[float] = _RAISES) -> GridSpace | None:
@@ -248,7 +264,7 @@ class GridWindows(SlabAttempt):
                 for count, tail in zip(grid.shape, tails, strict=True)
             ]
             found = _space(self._problem, counts)
-            if found.shape != grid.shape and self._affordable(found):
+            if found.shape != grid.shape and self._affordable(found, separated=self._is_separated(found)):
                 return found
         return None
 
@@ -269,25 +285,32 @@ class GridWindows(SlabAttempt):
         if self._hold > 0 or found.space.size * len(self._orders) <= _CHEAP or found.in_space > quiet:
             return found.space
         pairs = zip(found.space.shape, found.tails, strict=True)
-        return _space(self._problem, [math.ceil(_FEWER * count) if tail < quiet else count for count, tail in pairs])
+        fewer = _space(self._problem, [math.ceil(_FEWER * count) if tail < quiet else count for count, tail in pairs])
+        # What is kept for a grid is kept for the object.
+        return found.space if fewer.shape == found.space.shape else fewer
 
-    def _in_time(self, found: _GridTried, larger: GridSpace, seconds: float, windows: float) -> bool:
-        """Whether so many windows can be solved on a larger grid, where this one took so many seconds."""
-        growth = (larger.size / found.space.size) ** (1 + 1 / len(larger.shape))
-        return windows * growth * seconds <= _OF_TIME * (self.log.budget.seconds - self.log.seconds)
+    def _in_time(self, larger: GridSpace, windows: float) -> bool:
+        """Whether so many windows can be solved on a larger grid within the budget of time.
 
-    def _affordable(self, grid: GridSpace) -> bool:
+        Forecast and not measured: a run that is resumed decides as it did before, and one on a busy computer as on an idle one.
+        """
+        a_value = _A_VALUE + _A_NODE * sum(larger.shape) * (_OTHER_PRODUCTS + self._products)
+        seconds = self.stages.count * len(self._orders) * larger.size * a_value
+        if not self._is_separated(larger):
+            seconds += self._factors(larger)[0] / _A_SECOND
+        return windows * seconds <= _OF_TIME * self.log.budget.seconds
+
+    def _affordable(self, grid: GridSpace, *, separated: bool) -> bool:
         values = self.stages.count * len(self._orders) * grid.size
         effort, needed = self._factors(grid)
-        if self._is_separated(grid):
+        if separated:
             # Products of one step of Newton's, each with as many passes along the axes.
             effort, needed = _VECTORS * 8.0 * values * sum(grid.shape), 16 * values * len(self._orders)
         return effort <= _EFFORT and needed + 8 * _VECTORS * values <= self.log.budget.bytes(_MEMORY)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
         """The window on as many nodes as it takes, or as are worth it."""
-        began, earlier = self.log.seconds, None
-        found = self._tried(self._grid, begin, end, before)
+        found, earlier = self._tried(self._grid, begin, end, before), None
         for _ in range(_REFINEMENTS):
             self.target = max(self.target, self._worth(found.space))
             if self.log.stopped or found.reached <= self.target or not found.solved:
@@ -296,11 +319,11 @@ class GridWindows(SlabAttempt):
                 return found
             if earlier is not None and found.in_space > _USELESS * earlier.in_space:
                 return self._as_good_as_it_gets(earlier)
-            larger, now = self._raised(found.space, found.tails), self.log.seconds
+            larger = self._raised(found.space, found.tails)
             windows = min(_WINDOWS, (self.setup.problem.domain.bounds[self._time][1] - begin) / (end - begin))
-            if larger is None or not self._in_time(found, larger, now - began, windows):
+            if larger is None or not self._in_time(larger, windows):
                 return self._as_good_as_it_gets(found)
-            self._hold, began = _HOLD, now
+            self._hold = _HOLD
             rates = found.space.transferred(found.rates.flatten(0, 1), larger).unflatten(0, found.rates.shape[:2])
             earlier, found = found, self._tried(larger, begin, end, before, rates)
         return found
@@ -327,11 +350,11 @@ class GridWindows(SlabAttempt):
         separated = self._is_separated(space)
         made = partial(SeparablePreconditioner if separated else GridPreconditioner, rows)
         solved, error, _ = self._solved(slab, sites, made, tolerance, before, rates)
-        if separated and not solved.converged and solved.products > _MANY_PRODUCTS * solved.steps:
+        many = separated and not solved.converged and solved.products > _MANY_PRODUCTS * solved.steps
+        if many and self._affordable(space, separated=False):
             # What couples coordinates or fields is too much for GMRES.
-            self._separable = False
-            if self._affordable(space):
-                return self._tried(space, begin, end, before, rates)
+            self._separable, self._kept = False, None
+            return self._tried(space, begin, end, before, rates)
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before, error)
         in_space = in_time = rounding = math.inf

@@ -106,7 +106,7 @@ class CarriedError:
 
 
 @dataclass(frozen=True)
-class _Ended:
+class Ended:
     """How a window of a ``span`` of time ended: its weights, those of its error, and of its derivatives by unknowns, which are
     trial functions ``beside`` its own. By the number of its trial function it is found, which stays with it, so that no other
     one can get the number.
@@ -193,12 +193,12 @@ class SlabAttempt(ABC):
         self._units = tuple(self.setup.trial.scale.tolist())
         self._begin, self._count = math.nan, 0
         # By how much the next window may be longer, and the length of one that was too long a moment ago.
-        self.longer, self._too_long, self._patience = 1.0, math.inf, 0
+        self.longer, self._too_long, self._short_for = 1.0, math.inf, 0
         # When the layer is over that a start leaves which contradicts the conditions, or their rates.
         self._over = -math.inf
         self._missed = (math.nan, math.inf)
         # By the trial function of a window: how it ended.
-        self._ends: dict[int, _Ended] = {}
+        self._ends: dict[int, Ended] = {}
         # By the start of each window: the mean squares of its error and of the fields, ``(2, F)``, where they are known.
         self._squares: dict[float, Tensor] = {}
         # The derivatives of the last slab's rates by the unknowns that are varied; by the start of each window, its own.
@@ -222,7 +222,7 @@ class SlabAttempt(ABC):
         if not math.isfinite(self._over):
             return found
         said = (
-            "the start contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
+            "the start is rough, or contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
             f"{self._time} = {self._over:.4g} on"
         )
         time, over = self._problem.coordinates.index(self._time), self._over
@@ -418,10 +418,10 @@ class SlabAttempt(ABC):
 
     def _keep_short(self, begin: float, end: float, *, failed: bool) -> None:
         """For some windows the next one is no longer than this where one of such a length has just failed."""
-        self._patience -= 1
+        self._short_for -= 1
         if failed:
-            self._too_long, self._patience = end - begin, _PATIENCE
-        elif self._patience > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
+            self._too_long, self._short_for = end - begin, _PATIENCE
+        elif self._short_for > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
             self.longer = 1.0
 
     def _give_way(self, begin: float, whole: float) -> bool:
@@ -462,7 +462,7 @@ class SlabAttempt(ABC):
             for power in range(order)
         }
 
-    def _ended(self, before: DiscreteProblem | None) -> _Ended | None:
+    def _ended(self, before: DiscreteProblem | None) -> Ended | None:
         """How the window before ended."""
         return None if before is None else self._ends.get(id(before.trial))
 
@@ -489,7 +489,7 @@ class SlabAttempt(ABC):
             for key, kept in self._ends.items()
             if kept.span == span or (before is not None and key == id(before.trial))
         }
-        self._ends = {**own, id(trial): _Ended(span, trial, slab.mesh, ends, error, slopes, beside)}
+        self._ends = {**own, id(trial): Ended(span, trial, slab.mesh, ends, error, slopes, beside)}
 
     def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""

@@ -155,7 +155,8 @@ class TimeMarching(Strategy):
     two or three. Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of
     polynomials and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points;
     where elements do not resolve a window, polished networks do, and where a grid does not resolve a start in the plane, tiles.
-    Where slabs do not serve, as for ordinary differential equations, windows are solved by random features, then by networks.
+    Where slabs do not serve, as for ordinary differential equations, windows are solved by random features, of more than one
+    coordinate then by networks.
     """
 
     def obstacle(self, work: Workspace) -> str | None:
@@ -169,6 +170,7 @@ class TimeMarching(Strategy):
         if (lacking := self.unless_in_slabs(work)) is not None:
             # Random features in windows are a last resort.
             if best is not None and best.sufficient:
+                work.choices.append(f"{self.name}: no slabs, {lacking}; what was found is good enough")
                 return
             work.choices.append(f"{self.name}: no slabs, {lacking}")
         training = Training(work.log, None, Adaptive(every=10))
@@ -225,7 +227,7 @@ class TimeMarching(Strategy):
         bare = grid is not None and any(problem.order(name, str(problem.time)) == 0 for name in problem.fields)
         # Between the nodes of a whole side nothing resolves a jump that stays.
         plane = grid is None and len(problem.coordinates) == _PLANE_AND_TIME
-        jumps = plane and bool(contradictions(problem, _JUMP, started=True))
+        jumps = plane and bool(contradictions(problem, _JUMP, beside_start=True))
         return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
@@ -238,7 +240,7 @@ class TimeMarching(Strategy):
         if lacking is None:
             # A start that is too rough for grids is one for tiles.
             more = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
-            return [self._slabs(work, kind, last=not more), *([self._slabs(work, TileWindows)] if more else [])]
+            return [self._slabs(work, kind, alone=not more), *([self._slabs(work, TileWindows)] if more else [])]
         # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
             features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
@@ -248,13 +250,13 @@ class TimeMarching(Strategy):
         return [WindowMethod(features, 0.1, 0.025, name=_FEATURES), networks]
 
     def _slabs(
-        self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows], *, last: bool = True
+        self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows], *, alone: bool = True
     ) -> WindowMethod:
-        """Windows solved by slabs, which tell what they aim at; whether they are the ``last`` that are tried."""
+        """Windows solved by slabs, which tell what they aim at; whether others follow that take rough starts."""
         aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
         varied = None if work.varied is None or work.varied.starts else work.varied
         own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH, varied=varied)
         found = WindowMethod(own, 0.05, _SHORTEST, target=lambda: own.target, accepted=_GOOD_ENOUGH, name=kind.title)
         if isinstance(own, GridWindows):
-            own.last, found = last, replace(found, in_vain=lambda: own.rough)
+            own.alone, found = alone, replace(found, in_vain=lambda: own.gives_up)
         return replace(found, longer=lambda: own.longer) if isinstance(own, GridWindows | TileWindows) else found

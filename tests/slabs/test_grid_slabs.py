@@ -13,13 +13,14 @@ import sciml
 from sciml import d
 from sciml.models import Chebyshev, Fourier, RandomFeatures
 from sciml.models.radau import RadauIIA
+from sciml.problem.compatibility import contradictions
 from sciml.slabs.grids import GridPreconditioner, GridSpace
 from sciml.slabs.row_layout import arranged
 from sciml.slabs.system import Site, Slab
 from sciml.strategies import TimeMarching
 from sciml.strategies.grid_slabs import GridWindows
 from sciml.strategies.prepare import prepare
-from sciml.strategies.search import Log
+from sciml.strategies.search import Budget, Log
 
 PI = math.pi
 F64 = torch.float64
@@ -256,7 +257,7 @@ def test_a_rough_start_is_judged_by_its_error():
     """Its walls contradict the rate at which it begins, and its corners do so at all times."""
     solution = sciml.fit(Heated())
     assert solution.success, solution.message
-    assert "spectral collocation on grids; the start contradicts" in solution.choices[0]
+    assert "spectral collocation on grids; the start is rough" in solution.choices[0]
     x, y, t = np.random.default_rng(0).uniform([[0.0]] * 3, [[1.0], [1.0], [0.1]], (3, 300))
     m = np.arange(1, 400, 2)[:, None, None] * np.pi
     n = m.reshape(1, -1, 1)
@@ -328,9 +329,9 @@ class Printed(Heat):
 def test_starts_that_are_too_rough_for_grids_are_left_to_tiles(problem):
     setup = prepare(problem, RandomFeatures(), None, 400, None, torch.float64, "cpu", 0)
     grid = GridWindows(setup, Log(), 1e-9, 1e-3)
-    grid.last = False
+    grid.alone = False
     lengths = iter((0.05, 0.025, 0.0125))
-    while not grid.rough:
+    while not grid.gives_up:
         assert grid(0.0, next(lengths), None)[1] > grid.target
 
 
@@ -391,3 +392,48 @@ def test_a_faint_kink_in_the_start_asks_for_no_endless_grid():
     work = workspace(FaintKink())
     grid = GridWindows(work.discrete, work.log, 1e-9, 1e-3)._resolving_start(0.0)
     assert 20 <= max(grid.shape) < 120
+
+
+class Useless:
+    """In the place of fast diagonalisation: nothing that GMRES could build on."""
+
+    def __init__(self, rows, slab, evaluated):
+        self._zero, self._generator = slab.zero(), torch.Generator().manual_seed(0)
+
+    def __call__(self, values):
+        return torch.randn(self._zero.shape, dtype=F64, generator=self._generator)
+
+
+def test_full_factors_serve_where_gmres_does_not_arrive(monkeypatch):
+    monkeypatch.setattr("sciml.strategies.grid_slabs.SeparablePreconditioner", Useless)
+    work = workspace(Heat())
+    grid = GridWindows(work.discrete, work.log, 1e-9, 1e-3)
+    found, reached = grid(0.0, 0.05, None)
+    assert reached < 1e-2
+    assert float(found.trial(torch.tensor([[0.5, 0.0, 0.0]], dtype=F64))) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_a_larger_grid_is_tried_where_the_budget_of_time_allows_it():
+    counts = []
+    for seconds in (0.5, math.inf):
+        work = workspace(Heated())
+        grid = GridWindows(work.discrete, Log(budget=Budget(seconds)), 1e-9, 1e-3)
+        grid(0.0, 0.005, None)
+        counts.append(max(grid._grid.shape))
+    assert counts[0] < 30 < counts[1]
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(1e-5, 0), (1e-3, 1)])
+def test_slight_contradictions_are_no_jumps(gap, expected):
+    class Slight(Heat):
+        conditions = [
+            sciml.Initial(u=lambda x, y: x),
+            sciml.Dirichlet(u=0.0, on=PLANE.face(x=0)),
+            sciml.Dirichlet(u=1.0, on=PLANE.face(x=1)),
+            sciml.Dirichlet(u=lambda x, t: x + gap, on=PLANE.faces("y")),
+        ]
+
+    found = contradictions(Slight(), 1e-4, beside_start=True)
+    assert bool(found) == bool(expected)
+    assert not any("initial" in each for each in found)
+    assert any("initial" in each for each in contradictions(Slight()))
