@@ -43,7 +43,7 @@ _EFFORT, _MEMORY, _VECTORS = 2e11, 0.3, 40
 _DEAR, _MANY_PRODUCTS = 1e8, 25
 # Values up to which a grid is cheap, and by how much a window may be longer than the one before.
 _CHEAP, _LONGEST = 4000, 8.0
-# A dear grid whose tails are a part of the target has fewer nodes in the next window, for as many windows at least.
+# A dear grid whose tails are a part of the target has fewer nodes in the next window, not for so many tries after a finer one.
 _QUIET, _FEWER, _HOLD = 1e-3, 0.8, 3
 # How much of the budget of time windows as short as this one, but no more than so many, may take on a larger grid; seconds
 # for each value at a stage, and in each product for each node along an axis (one thread of a slow processor); other products.
