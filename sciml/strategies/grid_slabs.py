@@ -125,6 +125,7 @@ class GridWindows(SlabAttempt):
     """
 
     loosens, phase, title = False, "Grids", "spectral collocation on grids"
+    patience = 2
 
     # Whether nobody else takes starts that are too rough.
     alone: bool = True
@@ -282,7 +283,8 @@ class GridWindows(SlabAttempt):
         """The grid for the next window: that of this one, or a coarser one where it resolves far more than it has to."""
         self._hold -= 1
         quiet = _QUIET * self.target
-        if self._hold > 0 or found.space.size * len(self._orders) <= _CHEAP or found.in_space > quiet:
+        if self._hold > 0 or found.space.size * len(self._orders) <= _CHEAP or found.in_space > self.target:
+            # What is left between many nodes may be rounding: tails tell.
             return found.space
         pairs = zip(found.space.shape, found.tails, strict=True)
         fewer = _space(self._problem, [math.ceil(_FEWER * count) if tail < quiet else count for count, tail in pairs])

@@ -41,8 +41,6 @@ _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
-# For how many windows a length that failed is not tried again.
-_PATIENCE = 8
 # How closely, and by how many products at most, sensitivities are solved for.
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
@@ -171,6 +169,8 @@ class SlabAttempt(ABC):
     # What of a residual half the time must leave at most to be worth it, and the largest that is given way to.
     worth: ClassVar[float] = _USELESS
     floor: ClassVar[float] = _FLOOR
+    # For how many windows a length that failed is not tried again.
+    patience: ClassVar[int] = 8
     # Products of a window that an inverse of another Jacobian may cost, where a new one costs more.
     dear: ClassVar[int] = 0
 
@@ -420,7 +420,7 @@ class SlabAttempt(ABC):
         """For some windows the next one is no longer than this where one of such a length has just failed."""
         self._short_for -= 1
         if failed:
-            self._too_long, self._short_for = end - begin, _PATIENCE
+            self._too_long, self._short_for = end - begin, self.patience
         elif self._short_for > 0 and 2 * (end - begin) >= self._too_long * (1 - 1e-9):
             self.longer = 1.0
 
