@@ -178,8 +178,18 @@ class TensorTrace:
         return self._space.derivative(local.values, self._tables, index).flatten(1)[:, None]
 
 
+def by_eigenvalue(slab: Slab[GridSpace], rows: Sequence[Tensor | None], values: Sequence[Tensor]) -> Tensor:
+    """Residuals, each ``(p, 1, q)``, in the rows that they take, for each eigenvalue of the stages, ``(m, F, N)``; no means."""
+    fields, size, into = len(slab.orders), slab.mesh.size, slab.stages.inverse
+    whole = torch.zeros(slab.stages.count, fields * size, dtype=torch.float64)
+    for residual, row in zip(values, rows, strict=True):
+        if row is not None:
+            whole[:, row] = residual[:, 0]
+    return (into @ whole.to(into)).view(len(into), fields, size)
+
+
 class GridPreconditioner:
-    """Preconditioner of a slab on a grid: maps residuals at the stages to rates that make them, approximately.
+    """Block preconditioner by full LU factors: maps residuals of a slab on a grid to rates that make them, approximately.
 
     Args:
         rows: for each site the numbers of the rows that it takes, ``field * N + node``, None for a mean.
@@ -264,13 +274,9 @@ class GridPreconditioner:
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """Rates ``(p, F, N)`` from residuals, each ``(p, 1, q)``."""
         slab, size, fields = self._slab, self._space.size, len(self._slab.orders)
-        whole = torch.zeros(slab.stages.count, fields * size, dtype=torch.float64)
-        for residual, row in zip(values, self._rows, strict=True):
-            if row is not None:
-                whole[:, row] = residual[:, 0]
         into = slab.stages.inverse
         # (pairs, F, waves..., n), then a wave and all fields in one block.
-        right = (into @ whole.to(into)).view(len(into), fields, size)[:, :, self._numbers]
+        right = by_eigenvalue(slab, self._rows, values)[:, :, self._numbers]
         right = right.view(len(into), fields, *self._waves, self._each)
         over = tuple(range(2, 2 + len(self._waves)))
         if over:

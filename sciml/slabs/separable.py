@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from sciml.problem import Problem
-from sciml.slabs.grids import GridSpace
+from sciml.slabs.grids import GridSpace, by_eigenvalue
 from sciml.slabs.row_layout import Row
 from sciml.slabs.system import Evaluated, Slab
 
@@ -34,21 +34,18 @@ _ALIKE = 1e-9
 Pairs = Sequence[tuple[Evaluated, Tensor]]
 
 
-def not_separable(problem: Problem, rows: Sequence[Row], axes: Sequence[str]) -> str | None:
-    """Why fast diagonalisation cannot serve the rows of equations on a grid with such axes, or None when it can."""
-    for row in rows:
-        if row.term.name not in problem.equations:
-            continue
+def separable(problem: Problem, rows: Sequence[Row], axes: Sequence[str]) -> bool:
+    """Whether fast diagonalisation serves: along each axis each field's highest derivative in its own equation is even."""
+    for row in (each for each in rows if each.term.name in problem.equations):
         own = [index for name, index in problem.system.asked(row.term) if name == row.field]
-        for axis in axes:
-            order = max((index.count(axis) for index in own if set(index) <= {axis}), default=0)
-            if order == 0 or order % 2:
-                return f"the highest derivative of {row.field!r} along {axis!r} in {row.term.name!r} is not of an even order"
-    return None
+        highest = (max((index.count(axis) for index in own if set(index) <= {axis}), default=0) for axis in axes)
+        if any(order == 0 or order % 2 for order in highest):
+            return False
+    return True
 
 
 class SeparablePreconditioner:
-    """Preconditioner of a slab on a grid: maps residuals at the stages to rates that make them, approximately.
+    """Fast diagonalisation as a preconditioner: maps residuals of a slab on a grid to rates that make them, approximately.
 
     Args:
         rows: for each site the numbers of the rows that it takes, ``field * N + node``.
@@ -70,16 +67,12 @@ class SeparablePreconditioner:
 
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
         """Rates ``(p, F, N)`` from residuals, each ``(p, 1, q)``."""
-        slab, fields, size = self._slab, len(self._slab.orders), self._slab.mesh.size
-        whole = torch.zeros(slab.stages.count, fields * size, dtype=torch.float64)
-        for residual, row in zip(values, self._rows, strict=True):
-            whole[:, row] = residual[:, 0]
-        into = slab.stages.inverse
-        right = (into @ whole.to(into)).view(len(into), fields, *slab.mesh.shape)
+        slab = self._slab
+        right = by_eigenvalue(slab, self._rows, values).unflatten(2, slab.mesh.shape)
         found = torch.empty_like(right)
         for group in self._groups:
             found[:, group.fields] = group(right[:, group.fields])
-        return (slab.stages.vectors @ found.flatten(1)).real.view(slab.stages.count, fields, size)
+        return (slab.stages.vectors @ found.flatten(1)).real.view(slab.stages.count, found.shape[1], -1)
 
 
 class _Conditions:

@@ -20,7 +20,7 @@ from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace, NodeTrace
 from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.row_layout import Row, arranged, periodic_coordinates
-from sciml.slabs.separable import SeparablePreconditioner, not_separable
+from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import CarriedError, Ended, SlabAttempt, lacks_start
@@ -139,7 +139,7 @@ class GridWindows(SlabAttempt):
         rows = arranged(self._problem, self._grid, dict(zip(self._problem.fields, self._orders, strict=True)), rates=False)
         axes = [name for name, axis in self._grid.axes.items() if not axis.periodic]
         level = any(isinstance(term.place, At | Average) for term in self._conditions)
-        even = not_separable(self._problem, rows, axes) is None
+        even = separable(self._problem, rows, axes)
         self._separable = even and not level
         # Whether what is rough at the start is smooth soon after: each field diffuses by its own equation.
         rates = [(self._time,) in self._own(row) for row in rows if row.term in self._equations]
