@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from sciml.geometry import Interior, draw
 from sciml.jets import d, jets_of
 from sciml.models import MLP
 from sciml.problem import Problem, equation
+from sciml.problem.functions import named
 from sciml.solution import Solution
 from sciml.solvers import LeastSquares, Solver
 from sciml.strategies.teaching import steepest
@@ -165,10 +165,8 @@ def _equal_jets(solution: Solution, field: str, index: MultiIndex, name: str) ->
             )
         return d(given[field], *(given[each] for each in index)) - known[key]
 
-    names, kind = ("self", field, *solution.coordinates), inspect.Parameter.POSITIONAL_OR_KEYWORD
-    residual.__signature__ = inspect.Signature([inspect.Parameter(each, kind) for each in names])  # type: ignore[attr-defined]
     residual.__name__ = name
-    return residual
+    return named(residual, ("self", field, *solution.coordinates))
 
 
 def _distances(solution: Solution, found: Solution, points: Array, plan: Sequence[MultiIndex]) -> pd.DataFrame:

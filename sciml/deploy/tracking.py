@@ -8,7 +8,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from sciml._text import extra, listed
 from sciml.errors import SciMLError, SolverError, TrackerWarning
@@ -58,9 +59,10 @@ class Tracker:
         self, log: str | Callable[..., Any], to: str | Path | None = None, name: str = "sciml", **options: Any
     ) -> None:
         self._warned = False
-        self._service: _Service
+        self._service: Any
         if callable(log):
-            self._service = _Function(log)
+            # A function is told numbers only.
+            self._service = SimpleNamespace(log=log, conclude=lambda solution: None)
         elif isinstance(log, str) and log in _SERVICES:
             self._service = _SERVICES[log](to, name, options)
         else:
@@ -90,21 +92,6 @@ class Tracker:
             if not self._warned:
                 self._warned = True
                 warnings.warn(f"the tracker failed {when}: {type(error).__name__}: {error}", TrackerWarning, stacklevel=4)
-
-
-class _Service(Protocol):
-    """Where numbers go, and what a fit ended with."""
-
-    def log(self, numbers: Mapping[str, float], step: int) -> None: ...
-    def conclude(self, solution: Solution) -> None: ...
-
-
-class _Function:
-    def __init__(self, log: Callable[..., Any]) -> None:
-        self.log = log
-
-    def conclude(self, solution: Solution) -> None:
-        """A function is told numbers only."""
 
 
 def _described(solution: Solution) -> tuple[dict[str, Any], dict[str, float]]:
@@ -236,8 +223,5 @@ class _WandB:
         self._run = None
 
 
-_SERVICES: dict[str, Callable[[str | Path | None, str, Mapping[str, Any]], _Service]] = {
-    "mlflow": _MLflow,
-    "tensorboard": _TensorBoard,
-    "wandb": _WandB,
-}
+# Each takes numbers by ``log``, and what a fit ended with by ``conclude``.
+_SERVICES: dict[str, Any] = {"mlflow": _MLflow, "tensorboard": _TensorBoard, "wandb": _WandB}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from sciml.geometry import Box
 from sciml.operators.random_fields import drawn
 from sciml.problem import Problem
 from sciml.problem.boundary_conditions import Initial
+from sciml.problem.functions import named
 from sciml.solvers.discrete_problem import wave_columns
 from sciml.typing import Array
 
@@ -221,7 +221,5 @@ def with_names(function: Callable[..., Any], names: Sequence[str]) -> Callable[.
     def called(*columns: Tensor, **given: Tensor) -> Tensor:
         return function(*columns, *(given[name] for name in names[len(columns) :]))
 
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    called.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
     called.__name__ = getattr(function, "__name__", "input")
-    return called
+    return named(called, names)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from sciml.geometry import Domain, Interface, Region
 from sciml.problem.boundary_conditions import Dirichlet, Initial
 from sciml.problem.conditions import Condition, Residual
 from sciml.problem.experiments import Experiments, checked_members, condition_of, renamed, united
-from sciml.problem.functions import argument_names
+from sciml.problem.functions import argument_names, named
 from sciml.problem.measurements import Measurements
 from sciml.problem.problem import Problem
 
@@ -183,13 +182,6 @@ def _joints(members: Mapping[str, Problem], surface: Interface, one: str, two: s
         return arguments[own] - arguments[other]
 
     return [
-        Residual(_named(contact, [own, other]), surface, f"contact_{one}_{two}"),
-        Residual(_named(balance, ["self", own, other, *coordinates, "normal"]), surface, f"flux_{one}_{two}"),
+        Residual(named(contact, [own, other]), surface, f"contact_{one}_{two}"),
+        Residual(named(balance, ["self", own, other, *coordinates, "normal"]), surface, f"flux_{one}_{two}"),
     ]
-
-
-def _named(function: Callable[..., Any], names: list[str]) -> Callable[..., Any]:
-    """A function of keyword arguments with these as its parameters."""
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return function

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sciml.problem.conditions import Residual
+from sciml.problem.functions import named
 from sciml.problem.problem import Problem
 from sciml.problem.unknowns import Unknown
 
@@ -112,7 +113,4 @@ def _given(
         return original(self, **{name: known[name] if name in known else values[name] for name in names})
 
     residual.__dict__.update(original.__dict__)
-    asked = dict.fromkeys(("self", *(name for name in names if name not in gone), *coordinates))
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in asked]
-    residual.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return residual
+    return named(residual, dict.fromkeys(("self", *(name for name in names if name not in gone), *coordinates)))

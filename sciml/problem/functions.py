@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,6 +38,13 @@ def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ProblemError(f"{called!r} takes *{parameter.name}: name the fields and coordinates it needs instead")
     return tuple(each.name for each in parameters if each.name != "self" and each.default is each.empty)
+
+
+def named(function: Callable[..., Any], names: Iterable[str]) -> Callable[..., Any]:
+    """The function, with these as the names of its parameters; it takes arguments by any name."""
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return function
 
 
 def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, object], problem: object | None = None) -> Any:
