@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -195,15 +195,15 @@ class LearnedOperator(nn.Module):
     def learn(
         self,
         pairs: Pairs,
-        held: Pairs | None = None,
+        held: Pairs,
         *,
-        seed: int = 0,
-        seconds: float = math.inf,
-        log: Log | None = None,
-        early: EarlyStopping | None = None,
-        solver: Any = None,
-        device: str | torch.device = "cpu",
-        journal: Journal | None = None,
+        seed: int,
+        seconds: float,
+        log: Log,
+        early: EarlyStopping | None,
+        solver: Any,
+        device: str | torch.device,
+        journal: Journal,
     ) -> None:
         """Train on pairs; the state that is best on those held out is kept."""
         self.prepared(Frame.of(pairs))
@@ -216,10 +216,7 @@ class LearnedOperator(nn.Module):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             self.build(self.frame, generator, pairs)
         self.to(device)
-        parts = [self._block(pairs, 0), self._block(held if held is not None and len(held) else pairs, len(pairs))]
-        lookup = _Lookup(self, parts, device)
-        setup = MapSetup(self, lookup, len(pairs), journal or Journal())
-        log = log or Log()
+        setup = MapSetup(self, pairs, held, device, journal)
         if solver is None:
             # How many steps fit into the budget is measured, and must not be when a training is resumed.
             steps = int(setup.journal.recalled("steps", lambda: {"steps": self._affordable(setup, seconds)})["steps"])
@@ -230,23 +227,10 @@ class LearnedOperator(nn.Module):
         self.notes = [f"{sum(each.numel() for each in self.parameters())} weights, {log.steps} steps of {stages[-1].name}"]
         self.eval().cpu()
 
-    def _block(self, pairs: Pairs, first: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Features and scaled outputs; errors are relative to the size of each sample's fields."""
-        wanted = torch.from_numpy(pairs.wanted())
-        return self.features(self.frame, pairs.inputs), wanted
-
     def _affordable(self, setup: MapSetup, seconds: float) -> int:
         """How many steps some seconds hold."""
-        batch = min(self.batch, setup.count)
-        objective = setup.objective()
-        part = [objective.blocks[0].part(torch.arange(batch))]
-        objective.evaluate(part)
-        begin = time.perf_counter()
-        for _ in range(_TIMED):
-            objective.evaluate(part)
-        each = 1.15 * (time.perf_counter() - begin) / _TIMED
-        judged = time.perf_counter()
-        objective.means(setup.held)
+        each, judged = 1.15 * setup.pace(self.batch), time.perf_counter()
+        setup.objective().means(setup.held)
         look = time.perf_counter() - judged
         steps = _MOST_STEPS if math.isinf(seconds) else int((seconds - _LOOKS * look) / each)
         return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
@@ -308,59 +292,68 @@ def _same(one: Axes, two: Axes) -> bool:
     return all(len(one[name]) == len(two[name]) and np.allclose(one[name], two[name]) for name in two)
 
 
-class _Lookup:
-    """Features and outputs by the number of a sample: trained ones first, then those held out."""
-
-    def __init__(self, model: LearnedOperator, parts: Sequence[Any], device: str | torch.device) -> None:
-        features = zip(*(part[0] for part in parts), strict=True)
-        self.features = [torch.cat(each).to(device) for each in features]
-        self.wanted = torch.cat([part[1] for part in parts]).to(device, model.dtype)
-        size = self.wanted.square().sum(dim=1, keepdim=True).sqrt()
-        self.size = size.clamp(min=1e-6 * float(size.max()))
-
-    def __call__(self, numbers: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-        return [each[numbers] for each in self.features], self.wanted[numbers], self.size[numbers]
-
-
 class MapRows(ResidualSystem):
     """The relative L2 errors of an operator's pairs as residuals; the points of a block are numbers of samples."""
 
-    def __init__(self, trial: LearnedOperator, lookup: Callable[[Tensor], Any]) -> None:
-        self.trial, self.raw, self.portion, self.lookup = trial, {}, BatchSize(), lookup
+    def __init__(self, trial: LearnedOperator, parts: Sequence[Pairs], device: str | torch.device) -> None:
+        self.trial, self.raw, self.portion = trial, {}, BatchSize()
+        features = zip(*(trial.features(trial.frame, part.inputs) for part in parts), strict=True)
+        self.features = [torch.cat(each).to(device) for each in features]
+        self.wanted = torch.cat([torch.from_numpy(part.wanted()) for part in parts]).to(device, trial.dtype)
+        size = self.wanted.square().sum(dim=1, keepdim=True).sqrt()
+        self.size = size.clamp(min=1e-6 * float(size.max()))
 
     def evaluation(self, block: Collocation, values: Any = None) -> Any:
         return block.sample.points[0][:, 0].round().long(), ()
 
     def relative(self, numbers: Tensor) -> Tensor:
         """The root of the mean square error of a sample's fields, relative to their sizes, ``(n,)``."""
-        features, wanted, size = self.lookup(numbers)
-        model = self.trial
-        found = model(*features, model.frame) * model.output_scale.to(wanted) + model.output_center.to(wanted)
-        return ((found - wanted) / size).square().sum(dim=1).mean(dim=1).clamp(min=1e-30).sqrt()
+        model, wanted = self.trial, self.wanted[numbers]
+        found = model(*(each[numbers] for each in self.features), model.frame)
+        found = found * model.output_scale.to(wanted) + model.output_center.to(wanted)
+        return ((found - wanted) / self.size[numbers]).square().sum(dim=1).mean(dim=1).clamp(min=1e-30).sqrt()
 
 
-@dataclass
-class MapSetup:
-    """What the training loop needs of a fit, for pairs in place of points."""
+class OperatorSetup:
+    """What the training loop needs of a fit, for samples in place of points."""
 
-    trial: LearnedOperator
-    lookup: _Lookup
-    count: int
+    rows: ResidualSystem
+    train: tuple[Collocation, ...]
+    held: tuple[Collocation, ...]
+    scales: dict[str, float]
+    weights: dict[str, float]
+    leading: dict[str, float]
     journal: Journal
 
-    def __post_init__(self) -> None:
-        self.rows = MapRows(self.trial, self.lookup)
-        self.weights = self.leading = self.scales = {_PAIRS: 1.0}
-        total = len(self.lookup.wanted)
-        self.train = (self._numbers(0, self.count),)
-        self.held = (self._numbers(self.count, total),)
-
-    def _numbers(self, first: int, last: int) -> Collocation:
-        places = torch.arange(first, last, dtype=torch.float64, device=self.lookup.wanted.device)[:, None]
-        return Collocation(PointSet((places,)), (Term(_PAIRS, Interior(), cast(Any, self.rows.relative)),))
-
     def objective(self, blocks: Any = None, weights: Mapping[str, float] | None = None) -> Objective:
-        """The mean square of the relative errors."""
-        parameters = [each for each in self.trial.parameters() if each.requires_grad]
+        """The mean squares of all rows."""
+        parameters = [each for each in self.rows.trial.parameters() if each.requires_grad]
         given = self.train if blocks is None else blocks
         return Objective(self.rows, given, self.scales, dict(weights or self.weights), list(parameters))
+
+    def pace(self, batch: int) -> float:
+        """The seconds that a step on a batch takes, measured here and now."""
+        objective = self.objective()
+        part = [block.part(torch.arange(min(batch, block.size))) for block in objective.blocks]
+        objective.evaluate(part)
+        begin = time.perf_counter()
+        for _ in range(_TIMED):
+            objective.evaluate(part)
+        return (time.perf_counter() - begin) / _TIMED
+
+
+class MapSetup(OperatorSetup):
+    """Pairs to train on, numbered first, and those held out."""
+
+    rows: MapRows
+
+    def __init__(self, trial: LearnedOperator, pairs: Pairs, held: Pairs, device: Any, journal: Journal) -> None:
+        self.trial, self.count, self.journal = trial, len(pairs), journal
+        self.rows = MapRows(trial, (pairs, held), device)
+        self.weights = self.leading = self.scales = {_PAIRS: 1.0}
+        self.train = (self._numbers(0, self.count),)
+        self.held = (self._numbers(self.count, self.count + len(held)),)
+
+    def _numbers(self, first: int, last: int) -> Collocation:
+        places = torch.arange(first, last, dtype=torch.float64, device=self.rows.wanted.device)[:, None]
+        return Collocation(PointSet((places,)), (Term(_PAIRS, Interior(), cast(Any, self.rows.relative)),))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from sciml.models import Scaled
 from sciml.operators.codes import parts_of
 from sciml.operators.deeponet import DeepONet
 from sciml.operators.family import Family, with_names
-from sciml.operators.learning import Frame
+from sciml.operators.learning import Frame, OperatorSetup
 from sciml.operators.pairs import Pairs, relative_errors
 from sciml.operators.random_fields import RandomFunction
 from sciml.operators.sampling import sample
@@ -44,7 +43,7 @@ from sciml.operators.surrogate import Surrogate
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.solvers import EarlyStopping, FirstOrder, Objective
+from sciml.solvers import EarlyStopping, FirstOrder
 from sciml.solvers.batching import BatchSize
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
 from sciml.solvers.journal import Journal
@@ -55,7 +54,7 @@ from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
 
 _INPUTS, _POINTS, _SETS, _JUDGED = 2000, 128, 16, 20
-_SECONDS, _MOST_STEPS, _LEAST_STEPS, _LOOKS, _TIMED = 120.0, 20_000, 50, 40, 3
+_SECONDS, _MOST_STEPS, _LEAST_STEPS, _LOOKS = 120.0, 20_000, 50, 40
 _BATCH = 32
 
 
@@ -234,16 +233,7 @@ def _indirect(family: Family, inputs: Mapping[str, Any]) -> Problem:
 
 def _asking(name: str, coordinates: Sequence[str]) -> Callable[..., Tensor]:
     """An initial value that the problem is asked for."""
-
-    def value(problem: Any, *columns: Tensor, **given: Tensor) -> Tensor:
-        own = [*columns, *(given[each] for each in coordinates[len(columns) :])]
-        return vars(problem)[name](*own)
-
-    called = lambda **given: value(given.pop("self"), **given)  # noqa: E731
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    names = ("self", *coordinates)
-    called.__signature__ = inspect.Signature([inspect.Parameter(each, kind) for each in names])  # type: ignore[attr-defined]
-    return called
+    return with_names(lambda problem, *columns: vars(problem)[name](*columns), ("self", *coordinates))
 
 
 @dataclass(frozen=True)
@@ -289,7 +279,7 @@ def _drawn_of(family: Family, data: Pairs) -> list[dict[str, Any]]:
     ]
 
 
-class Setup:
+class Setup(OperatorSetup):
     """What the training loop needs, for residuals of many inputs."""
 
     def __init__(
@@ -347,22 +337,9 @@ class Setup:
         (more,) = self.model.features(self.frame, {name: np.asarray(data.inputs[name][:]) for name in self.inputs})
         return torch.cat([found, more])
 
-    def objective(self, blocks: Any = None, weights: Mapping[str, float] | None = None) -> Objective:
-        """The mean squares of all residuals."""
-        parameters = [each for each in self.model.parameters() if each.requires_grad]
-        given = self.train if blocks is None else blocks
-        return Objective(self.rows, given, self.scales, dict(weights or self.weights), list(parameters))
-
     def solver(self, seconds: float, seed: int) -> FirstOrder:
         """Adam on batches, for as many steps as the budget holds."""
-        objective = self.objective()
-        part = [block.part(torch.arange(min(_BATCH, block.size))) for block in objective.blocks]
-        objective.evaluate(part)
-        begin = time.perf_counter()
-        for _ in range(_TIMED):
-            objective.evaluate(part)
-        each = 1.3 * (time.perf_counter() - begin) / _TIMED
-        steps = int(min(max(seconds / each, _LEAST_STEPS), _MOST_STEPS))
+        steps = int(min(max(seconds / (1.3 * self.pace(_BATCH)), _LEAST_STEPS), _MOST_STEPS))
         return FirstOrder(
             torch.optim.Adam,
             steps,

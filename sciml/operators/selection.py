@@ -113,11 +113,12 @@ def fitted_pairs(
     if len(some) < len(numbers[0]):
         choices.append(f"memory holds {len(train)} of {len(numbers[0])} pairs: a random part is trained on")
     journal = _journal(out, checkpoint, resume, train, model, seed, solver)
+    how = {"seed": seed, "log": log, "early": early_stopping, "solver": solver, "device": place, "journal": journal}
 
     def attempt(candidate: Any, left: float) -> None:
         own = copy.deepcopy(candidate)
         with line or contextlib.nullcontext():
-            tried.append(_fitted(own, train, held, seed, left, log, early_stopping, solver, place, journal))
+            tried.append(_fitted(own, train, held, seconds=max(left, 1.0), **how))
         choices.append(
             f"{tried[-1].name}: held-out error {tried[-1].mean:.2e} in {tried[-1].seconds:.1f} s ({tried[-1].notes})"
         )
@@ -234,24 +235,12 @@ def _shared(pairs: Pairs) -> bool:
     return all(set(axes) <= set(pairs.axes) for axes in pairs.input_axes.values())
 
 
-def _fitted(
-    model: Any,
-    train: Pairs,
-    held: Pairs,
-    seed: int,
-    seconds: float,
-    log: Log,
-    early: EarlyStopping | None,
-    solver: Any,
-    device: Any,
-    journal: Journal | None = None,
-) -> _Tried:
+def _fitted(model: Any, train: Pairs, held: Pairs, **how: Any) -> _Tried:
     begin = time.perf_counter()
     if isinstance(model, ClosedForm):
         model.learn(train)
     else:
-        left = max(seconds - (time.perf_counter() - begin), 1.0)
-        model.learn(train, held, seed=seed, seconds=left, log=log, early=early, solver=solver, device=device, journal=journal)
+        model.learn(train, held, **how)
     took = time.perf_counter() - begin
     values, spread = model.predict(held.inputs)
     wanted = held.wanted()
@@ -277,7 +266,7 @@ def _baselines(train: Pairs, held: Pairs) -> list[_Tried]:
     squares = np.sum(theirs**2, axis=1)[:, None] + np.sum(ours**2, axis=1) - 2 * theirs @ ours.T
     nearest = relative_errors(known[squares.argmin(axis=1)], wanted)
     found.append(_Tried("nearest neighbour", None, nearest, time.perf_counter() - begin, math.nan, ""))
-    return [*found, _fitted(Linear(), train, held, 0, math.inf, Log(), None, None, "cpu")]
+    return [*found, _fitted(Linear(), train, held)]
 
 
 def input_code(inputs: Mapping[str, Array]) -> tuple[Scaling, PrincipalComponents]:
