@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from sciml._text import listed
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
@@ -52,7 +53,7 @@ from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
 from sciml.strategies.search import ENDED, STOPPED, Budget, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
-from sciml.strategies.training import Stage, stage_name, stages_of, usual_stages
+from sciml.strategies.training import stage_name, stages_of, usual_stages
 from sciml.strategies.transfer import WarmStart, check_names, check_stages
 from sciml.uncertainty.error_bands import carried, spread_of
 from sciml.uncertainty.model_selection import statistics
@@ -85,6 +86,8 @@ def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | Non
 
 # The budget of time where the problem decides the way; and how long a fit is silent where nobody asked for progress.
 _SECONDS, _SILENT = 600.0, 2.0
+# The options by which a fit is known again when it is resumed.
+_SETTINGS = "points", "weights", "exact", "dtype", "seed", "sampler", "early_stopping", "tolerance", "windows", "freeze"
 # For how long an integration by SciPy may look for doubts, at least.
 _LEAST_LOOK = 2.0
 # The relative error of a success, as a part of the tolerance for residuals.
@@ -126,27 +129,6 @@ def teaching(teacher: Any, problem: Problem, *, alone: bool) -> nn.Module | str 
     if problem.unknowns:
         raise SolverError("teacher= cannot say what the measurements tell of unknown constants: leave it out")
     return teacher.trial
-
-
-def fingerprinted(
-    options: Options,
-    solvers: Sequence[Stage],
-    intervals: str,
-    strategy: Any,
-    begin: WarmStart | None,
-    teacher: nn.Module | str | None,
-) -> dict[str, Any]:
-    """The settings by which a fit is known again when it is resumed."""
-    names = "points", "weights", "exact", "dtype", "seed", "sampler", "early_stopping", "tolerance", "windows", "freeze"
-    return {
-        "solver": solvers,
-        **{name: getattr(options, name) for name in names},
-        "rules": options.weightings.rules,
-        "intervals": intervals,
-        "strategy": strategy,
-        "start": None if begin is None else begin.scaled.state_dict(),
-        "teacher": teacher.state_dict() if isinstance(teacher, nn.Module) else teacher,
-    }
 
 
 def _rounded(solution: Solution, problem: Problem, kind: torch.dtype, seed: int) -> Solution:
@@ -435,6 +417,9 @@ def fit(
         # Pairs and families of ``sciml.operators`` bring their own way, with those options that were given.
         changed = {name: value for name, value in arguments.items() if value is not defaults[name]}
         own = {name: value for name, value in changed.items() if name not in ("problem", "model")}
+        taken = list(inspect.signature(own_way).parameters)[2:]
+        if wrong := [name for name in own if name not in taken]:
+            raise SolverError(f"a fit of operators does not take {listed(wrong)}; it takes {listed(sorted(taken))}")
         return own_way(problem, model, **own)
     if distributed and process_group.offered():
         with process_group.joined():
@@ -484,7 +469,15 @@ def fit(
     record = Checkpointer(out, checkpoint, resume)
     with record, line or contextlib.nullcontext():
         measurements = checked(problem, model, data, observe, noise, exact, kind, device, preflight)
-        settings = fingerprinted(options, solvers, intervals, strategy, begin, learned)
+        settings = {
+            "solver": solvers,
+            **{name: getattr(options, name) for name in _SETTINGS},
+            "rules": options.weightings.rules,
+            "intervals": intervals,
+            "strategy": strategy,
+            "start": None if begin is None else begin.scaled.state_dict(),
+            "teacher": learned.state_dict() if isinstance(learned, nn.Module) else learned,
+        }
         finished, model = record.begin(problem, model, partial(fingerprint, problem, model, measurements, settings, device))
         if finished is not None:
             return finished

@@ -7,9 +7,10 @@ PDEs, SMAI Journal of Computational Mathematics 7 (2021).
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +22,28 @@ from sciml.typing import Array
 _ROUNDING = 1e-12
 # Up to how many operations singular values are worth.
 _WORK = 2e9
+
+
+class Operator(nn.Module):
+    """A map between functions: its settings, and what it found."""
+
+    # What was found beside tensors, and is needed to build the parts anew.
+    kept: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings, by the names of the constructor's arguments."""
+        given = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What was found beside tensors, as plain values."""
+        return {name: getattr(self, name) for name in self.kept}
 
 
 class PrincipalComponents(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -112,6 +112,7 @@ class PODDeepONet(LearnedOperator):
     """
 
     dtype: ClassVar[torch.dtype] = torch.float64
+    kept = ("count_in", "count_out")
 
     width: int
     depth: int
@@ -121,10 +122,6 @@ class PODDeepONet(LearnedOperator):
         super().__init__(width=width, depth=depth, components=components, batch=batch)
         self.lr = lr
         self.count_in = self.count_out = 0
-
-    @property
-    def found(self) -> dict[str, Any]:
-        return {"count_in": self.count_in, "count_out": self.count_out}
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         numbers, points = sum(self.scaling.sizes), math.prod(frame.shape) * len(frame.fields)

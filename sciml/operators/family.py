@@ -135,11 +135,8 @@ class Family:
         """The nodes of a grid: ``grid`` gives their number or themselves; the end of a period is left out."""
         found, around = {}, self.periodic
         for name in coordinates:
-            low, high = self.base.domain.bounds[name]
             nodes = (grid or {}).get(name, _NODES.get(len(coordinates), 9))
-            if isinstance(nodes, int):
-                nodes = low + (high - low) * np.arange(nodes) / nodes if name in around else np.linspace(low, high, nodes)
-            found[name] = np.asarray(nodes, dtype=float)
+            found[name] = nodes_on(nodes, self.base.domain.bounds[name], periodic=name in around)
             if found[name].ndim != 1 or not np.isfinite(found[name]).all() or (np.diff(found[name]) <= 0).any():
                 raise ProblemError(f"grid: the nodes of {name} must be a number or increase; given: {nodes!r}")
         return found
@@ -156,10 +153,7 @@ class Family:
 
     def named(self, initial: Mapping[str, Any] | None = None, **inputs: Any) -> dict[str, Any]:
         """Inputs as a user gives them, by their names; all of them, and nothing else."""
-        found = {**{f"initial.{field}": value for field, value in (initial or {}).items()}, **inputs}
-        if set(found) != set(self.names):
-            raise ProblemError(f"the inputs of this family are {listed(self.names)}; given: {listed(found) or 'none'}")
-        return {name: found[name] for name in self.names}
+        return by_name(initial, inputs, self.names, "the inputs of this family")
 
     def problem(self, initial: Mapping[str, Any] | None = None, **inputs: Any) -> Problem:
         """The problem with these inputs: numbers, functions of torch tensors, or values on the nodes of ``axes``."""
@@ -208,6 +202,22 @@ class Family:
                 take = [np.arange(len(nodes))[-extra:], np.arange(len(nodes)), np.arange(extra + 1)]
                 values = np.take(values, np.concatenate(take), axis=column)
         return GridField(axes, values, order=5 if min(values.shape) > 5 else 1, name=each.name)
+
+
+def nodes_on(given: Any, bounds: tuple[float, float], *, periodic: bool) -> Array:
+    """The nodes along a coordinate by their number or themselves; the end of a period is left out."""
+    if isinstance(given, int):
+        low, high = bounds
+        given = low + (high - low) * np.arange(given) / given if periodic else np.linspace(low, high, given)
+    return np.asarray(given, dtype=float)
+
+
+def by_name(initial: Mapping[str, Any] | None, inputs: Inputs, names: Sequence[str], what: str) -> dict[str, Any]:
+    """Inputs as a user gives them, by their names; all of them, and nothing else."""
+    found = {**{f"initial.{field}": value for field, value in (initial or {}).items()}, **inputs}
+    if set(found) != set(names):
+        raise ProblemError(f"{what} are {listed(names)}; given: {listed(found) or 'none'}")
+    return {name: found[name] for name in names}
 
 
 def mesh_points(axes: Axes) -> Array:

@@ -127,16 +127,19 @@ def identify(
         """Outputs at the measured places, ``(samples, rows)``."""
         drawn = [made(each) for each in samples]
         axes = surrogate.frame.inputs
-        inputs = {
-            name: np.stack([np.asarray(each[name] if not own else family.on_axes(name, each[name], own)) for each in drawn])
-            for name, own in axes.items()
-        }
-        return _at(surrogate, surrogate.predict(inputs), places, fields)
+        inputs = {name: np.stack([family.on_axes(name, each[name], own) for each in drawn]) for name, own in axes.items()}
+        values = surrogate.predict(inputs)[:, :, [surrogate.frame.fields.index(name) for name in fields]]
+        found = between(surrogate.frame, values.transpose(1, 2, 0), places)
+        return np.asarray(found.reshape(len(places), len(fields), -1).transpose(2, 1, 0).reshape(len(samples), -1))
 
     def slopes(mode: Array) -> Array:
         """The Jacobian of the surrogate's outputs, by one batch of predictions."""
         values = predicted(np.concatenate([mode[None], mode + _STEP * np.eye(count)]))
         return np.asarray((values[1:] - values[0]).T / _STEP)
+
+    def misfit(solution: Solution) -> Array:
+        known = solution(**dict(zip(names, places.T, strict=True)))
+        return np.concatenate([np.asarray(known[name]) for name in fields]) - measured
 
     # What the surrogate does not know is noise as well, as long as it is the forward model.
     blurred = math.hypot(noise, surrogate.calibration * float(np.sqrt(np.mean(measured**2))))
@@ -151,7 +154,7 @@ def identify(
     if corrections:
         mode, jacobian, misfits, solution = _stepped(
             lambda mode: fit(family.posed(made(mode)), **{"progress": False, **options}),
-            lambda solution: _read(solution, dict(zip(names, places.T, strict=True)), fields) - measured,
+            misfit,
             mode,
             jacobian,
             noise,
@@ -161,12 +164,6 @@ def identify(
     jacobian = np.concatenate([jacobian / noise, np.eye(count)])
     covariance = np.linalg.inv(jacobian.T @ jacobian)
     return Identified(made(mode), solution, size, size < 2.0, mode, covariance, made)
-
-
-def _read(solution: Solution, at: Mapping[str, Any], fields: list[str]) -> Array:
-    """Fields of a solution at places, one after another."""
-    known = solution(**dict(at))
-    return np.concatenate([np.asarray(known[name]) for name in fields])
 
 
 def _stepped(
@@ -201,14 +198,6 @@ def _roots(covariance: Array) -> Array:
     """Directions whose outer products add up to a covariance."""
     values, vectors = np.linalg.eigh(covariance)
     return (vectors * np.sqrt(values.clip(min=0.0))).T
-
-
-def _at(surrogate: Surrogate, values: Array, places: Array, fields: list[str]) -> Array:
-    """Predictions at places, ``(samples, rows)``, field after field."""
-    frame = surrogate.frame
-    numbers = [frame.fields.index(name) for name in fields]
-    found = between(frame, values[:, :, numbers].transpose(1, 2, 0), places)
-    return np.asarray(found.reshape(len(places), len(numbers), -1).transpose(2, 1, 0).reshape(len(values), -1))
 
 
 def _expansion(surrogate: Surrogate, modes: int) -> tuple[Callable[[Array], dict[str, Any]], int]:

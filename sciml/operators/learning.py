@@ -6,7 +6,6 @@ stopping, schedulers and checkpoints are those of ``fit``.
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -16,12 +15,12 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import scipy
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sciml._text import listed, whole
 from sciml.errors import ModelError
 from sciml.geometry import Interior, PointSet
-from sciml.operators.codes import Scaling, parts_of
+from sciml.operators.codes import Operator, Scaling, parts_of
 from sciml.operators.family import Axes, mesh_points
 from sciml.operators.pairs import POINT, Pairs
 from sciml.problem.collocation import Collocation
@@ -142,7 +141,7 @@ def _interpolated(axes: Axes, values: Array, places: Array, periodic: Sequence[s
     return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside).T)
 
 
-class LearnedOperator(nn.Module):
+class LearnedOperator(Operator):
     """A network between functions: what ``DeepONet``, ``FNO``, ``UNet``, ``Transformer`` and ``Recurrent`` have in common.
 
     A subclass says what its inputs are made of (``features``) and maps them to scaled outputs (``forward``).
@@ -159,21 +158,9 @@ class LearnedOperator(nn.Module):
 
     def __init__(self, **sizes: int) -> None:
         super().__init__()
-        self.notes: list[str] = []
         self.history: list[dict[str, Any]] = []
         for name, value in sizes.items():
             setattr(self, name, whole(name, value, 1, ModelError))
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings, by the names of the constructor's arguments."""
-        given = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-
-    @property
-    def found(self) -> dict[str, Any]:
-        """What was found beside tensors, as plain values, and is needed to build the layers."""
-        return {}
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         """Make the layers for a frame; weights are drawn from ``generator``, what is a statistic is taken from ``pairs``."""

@@ -38,7 +38,7 @@ from sciml.operators.learning import Frame, OperatorSetup
 from sciml.operators.pairs import Pairs, relative_errors
 from sciml.operators.random_fields import RandomFunction
 from sciml.operators.sampling import sample
-from sciml.operators.selection import input_code, progress_line, refuse
+from sciml.operators.selection import input_code, progress_line
 from sciml.operators.surrogate import Surrogate
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -71,10 +71,8 @@ def trained_on_residuals(
     progress: bool | None = None,
     early_stopping: EarlyStopping | None = EarlyStopping(),  # noqa: B008 - an immutable record
     solver: Any = None,
-    **others: Any,
 ) -> Surrogate:
     """A surrogate of a family by its equations; with ``data=pairs`` by both. It is judged on samples that are solved."""
-    refuse(others, "data", "points")
     model = DeepONet() if model is None else copy.deepcopy(model)
     if not isinstance(model, DeepONet):
         raise ModelError(
@@ -293,9 +291,7 @@ class Setup(OperatorSetup):
         bounds = {name: tuple(map(float, problem.domain.bounds[name])) for name in problem.coordinates}
         self.frame = Frame(input_axes, tuple(problem.fields), axes, None, family.periodic, bounds)  # type: ignore[arg-type]
         self.inputs = {
-            name: np.stack(
-                [np.asarray(each[name] if not own else family.on_axes(name, each[name], own), dtype=float) for each in drawn]
-            )
+            name: np.stack([np.asarray(family.on_axes(name, each[name], own), dtype=float) for each in drawn])
             for name, own in input_axes.items()
         }
         model.prepared(self.frame)

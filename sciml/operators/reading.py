@@ -117,10 +117,9 @@ class Stored:
         return read_part(self.handles, self.info, (rows, *self.inner))
 
 
-def _stored(handles: OpenFiles, path: Path, name: str, lazy: bool | None, inner: tuple[Any, ...] = ()) -> Any:
+def _stored(handles: OpenFiles, path: Path, name: str, lazy: bool | None) -> Any:
     """An array, in memory or in its file."""
-    info = locate(handles, path, name)
-    found = Stored(handles, info, inner)
+    found = Stored(handles, locate(handles, path, name))
     large = 8 * math.prod(found.shape) > _SHARE * (free_bytes() or 2**33)
     return found if (large if lazy is None else lazy) else np.asarray(found[slice(None)])
 
@@ -157,7 +156,7 @@ def _published(
     variables = layout.variables
     if any("{sample}" in variables[name].dataset for name in layout.fields):
         raise DataError(f"{path} keeps every sample in a group of its own: copy them into arrays (samples, points...)")
-    axes = {name: _stored_axis(handles, path, variables[name].dataset) for name in layout.coordinates}
+    axes = {name: np.asarray(_stored(handles, path, variables[name].dataset, False), float) for name in layout.coordinates}
     inputs: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
     input_axes: dict[str, Axes] = {}
@@ -190,10 +189,6 @@ def _published(
     axes = {name: times if name == "t" else nodes for name, nodes in axes.items()}
     input_axes = dict.fromkeys(inputs, space)
     return Pairs(_read(inputs, lazy), _read(outputs, lazy), axes, input_axes, periodic=tuple(periodic), family=family)
-
-
-def _stored_axis(handles: OpenFiles, path: Path, name: str) -> Array:
-    return np.asarray(read_part(handles, locate(handles, path, name)), dtype=float)
 
 
 def _read(arrays: Mapping[str, Stored], lazy: bool | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ class Recurrent(LearnedOperator):
     """
 
     dtype: ClassVar[torch.dtype] = torch.float64
+    kept = ("count",)
 
     width: int
     components: int
@@ -55,10 +56,6 @@ class Recurrent(LearnedOperator):
         super().__init__(width=width, components=components, batch=batch)
         self.time, self.lr = time, lr
         self.count = 0
-
-    @property
-    def found(self) -> dict[str, Any]:
-        return {"count": self.count}
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if self.time not in frame.axes or len(frame.axes[self.time]) < 2:

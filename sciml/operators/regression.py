@@ -20,15 +20,15 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sciml.errors import ModelError
-from sciml.operators.codes import PrincipalComponents, Scaling, parts_of
+from sciml.operators.codes import Operator, PrincipalComponents, Scaling, parts_of
 from sciml.operators.family import Axes
 from sciml.operators.pairs import Pairs
 from sciml.typing import Array
@@ -50,17 +50,15 @@ _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
 _FLOOR = 1e-13
 
 
-class ClosedForm(nn.Module):
+class ClosedForm(Operator):
     """A map between codes of functions, found without iterations: what ``Linear`` and ``Kernel`` have in common."""
 
-    settings: ClassVar[tuple[str, ...]] = ("components",)
-    choices: ClassVar[tuple[str, ...]] = ()
+    kept: ClassVar[tuple[str, ...]] = ("shape", "sizes")
     field_scale: Tensor
 
     def __init__(self, components: int = _COMPONENTS) -> None:
         super().__init__()
         self.components = components
-        self.notes: list[str] = []
 
     def learn(self, pairs: Pairs) -> None:
         """Find the map from training pairs."""
@@ -79,16 +77,6 @@ class ClosedForm(nn.Module):
             self.scaling.learn(parts)
             self.input_code = PrincipalComponents(self.scaling.rows(parts), most=self.components)
         return self.input_code.encode(self.scaling.rows(parts))
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The settings."""
-        return {name: getattr(self, name) for name in self.settings}
-
-    @property
-    def found(self) -> dict[str, Any]:
-        """What was found beside tensors, as plain values."""
-        return {name: getattr(self, name) for name in ("shape", "sizes", *self.choices)}
 
     def predict(self, inputs: Mapping[str, Array], axes: Axes | None = None) -> tuple[Array, Array | None]:
         """Outputs ``(samples, points, fields)`` and their standard errors, if the map knows any."""
@@ -199,8 +187,7 @@ class Kernel(ClosedForm):
     Computational Physics 496 (2024).
     """
 
-    settings = ("kind", "length", "nugget", "components")
-    choices = ("chosen", "own", "level", "transforms", "linear", "offset")
+    kept = (*ClosedForm.kept, "chosen", "own", "level", "transforms", "linear", "offset")
     KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {"matern": _matern, "rbf": _rbf, "rational": _rational}
     weight: Tensor
     known: Tensor

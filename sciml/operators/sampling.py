@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def sample(
     work = _Work(family, axes, input_axes, how, seed, options, None if out is None else Path(f"{out}.parts"))
     known = work.known(count)
     left, began = [number for number in range(count) if number not in known], 0.0
-    for number, record in work.all(left, workers):
+    for number, record in worked(work.solved, left, workers):
         known[number] = record
         if progress is not None and (time.monotonic() - began > _LOOK or len(known) == count):
             began = time.monotonic()
@@ -94,23 +95,21 @@ def sample(
     return pairs
 
 
+@dataclass(frozen=True)
 class _Work:
     """What is common to all samples, and how one is solved."""
 
-    def __init__(
-        self,
-        family: Family,
-        axes: Axes,
-        input_axes: Mapping[str, Axes],
-        how: Any,
-        seed: int,
-        options: Mapping[str, Any],
-        parts: Path | None,
-    ) -> None:
-        if how not in ("fit", "baseline") and not callable(how):
-            raise SolverError(f"how must be 'fit', 'baseline' or a function of a problem; given: {how!r}")
-        self.family, self.axes, self.input_axes, self.how, self.seed = family, axes, input_axes, how, seed
-        self.options, self.parts = dict(options), parts
+    family: Family
+    axes: Axes
+    input_axes: Mapping[str, Axes]
+    how: Any
+    seed: int
+    options: Mapping[str, Any]
+    parts: Path | None
+
+    def __post_init__(self) -> None:
+        if self.how not in ("fit", "baseline") and not callable(self.how):
+            raise SolverError(f"how must be 'fit', 'baseline' or a function of a problem; given: {self.how!r}")
 
     def known(self, count: int) -> dict[int, dict[str, Any]]:
         """The samples that lie on disk from an earlier call."""
@@ -149,15 +148,11 @@ class _Work:
             "how": self.how if isinstance(self.how, str) else getattr(self.how, "__name__", "function"),
         }
 
-    def all(self, numbers: list[int], workers: int | None) -> Any:
-        """Number and record of each sample, as they are solved."""
-        yield from worked(self.solved, numbers, workers)
-
     def solved(self, number: int) -> tuple[int, dict[str, Any]]:
         """One sample: its inputs and outputs on the grids, or why there are none."""
         inputs = self.family.draw(np.random.default_rng([self.seed, number]))
         record: dict[str, Any] = {
-            f"input.{name}": np.asarray(value if not axes else self.family.on_axes(name, value, axes), dtype=float)
+            f"input.{name}": np.asarray(self.family.on_axes(name, value, axes), dtype=float)
             for (name, axes), value in zip(self.input_axes.items(), inputs.values(), strict=True)
         }
         try:

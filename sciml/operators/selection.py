@@ -47,10 +47,6 @@ _MEMORY = 0.15
 # A network is tried where the closed forms leave an error that matters, and there are pairs for it.
 _ENOUGH, _FOR_NETWORKS = 1e-3, 200
 _COVERAGE = 1.959964
-_KEPT = {
-    *("seed", "seconds", "tolerance", "callbacks", "early_stopping", "progress", "device", "solver"),
-    *("out", "checkpoint", "resume"),
-}
 
 
 @dataclass(frozen=True)
@@ -84,14 +80,12 @@ def fitted_pairs(
     out: str | Path | None = None,
     checkpoint: CheckpointEvery | None = CheckpointEvery(),  # noqa: B008 - an immutable record
     resume: bool = False,
-    **others: Any,
 ) -> Surrogate:
     """The surrogate of pairs with the least error on those held out; what ``sciml.fit(pairs)`` returns.
 
     With ``out`` a network's training is checkpointed in that directory, ``resume=True`` goes on to the same bits, and the
     surrogate is saved there as ``surrogate.pt``.
     """
-    refuse(others)
     begin = time.perf_counter()
     if len(pairs) < _LEAST:
         raise DataError(f"an operator needs {_LEAST} pairs or more; given: {len(pairs)}")
@@ -221,13 +215,6 @@ def progress_line(progress: bool | None) -> ProgressLine | None:
     """What shows reports as they come, where that is wanted or there is a terminal."""
     shown = sys.stderr.isatty() if progress is None else progress
     return ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
-
-
-def refuse(others: Mapping[str, Any], *more: str) -> None:
-    """Refuse options of ``fit`` that mean nothing for operators."""
-    wrong = list(others)
-    if wrong:
-        raise SolverError(f"a fit of operators does not take {listed(wrong)}; it takes {listed(sorted({*_KEPT, *more}))}")
 
 
 def _shared(pairs: Pairs) -> bool:

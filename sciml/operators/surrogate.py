@@ -20,7 +20,7 @@ from sciml.errors import DataError, ExtrapolationWarning, ModelError, ProblemErr
 from sciml.models import Spectral
 from sciml.operators.codes import PrincipalComponents, parts_of
 from sciml.operators.correction import corrected, in_polynomials
-from sciml.operators.family import Axes, Family
+from sciml.operators.family import Axes, Family, by_name, nodes_on
 from sciml.operators.learning import Frame, LearnedOperator
 from sciml.operators.recurrent import Recurrent
 from sciml.plots import panels
@@ -84,7 +84,7 @@ class Surrogate:
         Warns:
             ExtrapolationWarning: the input is farther from those of training than any of them; the standard error is widened.
         """
-        given = self._named(initial, inputs)
+        given = by_name(initial, inputs, list(self.frame.inputs), "this surrogate's inputs")
         rows = {name: self.on_grid(name, value) for name, value in given.items()}
         axes = None if grid is None else self._axes(grid)
         values, spread = self.model.predict(rows, axes)
@@ -181,12 +181,6 @@ class Surrogate:
         archive.write_file(Path(path), archive.packed(content))
         return Path(path)
 
-    def _named(self, initial: Mapping[str, Any] | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        found = {**{f"initial.{name}": value for name, value in (initial or {}).items()}, **inputs}
-        if set(found) != set(self.frame.inputs):
-            raise ProblemError(f"this surrogate's inputs are {listed(self.frame.inputs)}; given: {listed(found) or 'none'}")
-        return {name: found[name] for name in self.frame.inputs}
-
     def on_grid(self, name: str, value: Any) -> Array:
         """One input as an array with one sample."""
         axes = self.frame.inputs[name]
@@ -204,12 +198,8 @@ class Surrogate:
             raise ProblemError(f"grid: the outputs depend on {listed(self.frame.axes)}; given: {listed(unknown)}")
         found = {}
         for name, nodes in self.frame.axes.items():
-            own = grid.get(name, nodes)
-            if isinstance(own, int):
-                low, high = self.frame.bounds[name]
-                around = name in self.frame.periodic
-                own = low + (high - low) * np.arange(own) / own if around else np.linspace(low, high, own)
-            found[name] = np.asarray(own, dtype=float)
+            bounds, around = self.frame.bounds[name], name in self.frame.periodic
+            found[name] = nodes_on(grid.get(name, nodes), bounds, periodic=around)
         return found
 
     def __repr__(self) -> str:
