@@ -140,6 +140,12 @@ def _check_pickle(code: bytes, path: Path) -> None:
         raise FileError(f"{path} holds more than tensors and plain values and was refused: it asks for {asks}")
 
 
+def check_free(path: Path, overwrite: bool) -> None:
+    """Refuse to write where something is that may not be replaced."""
+    if path.exists() and not overwrite:
+        raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file so that a crash at any moment leaves the old one or the new one, never a mixture."""
     with replaced(path) as temporary:

@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import itertools
 import tempfile
-import time
+import timeit
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from torch import nn
 from sciml._text import extra, listed
 from sciml.data import archive
 from sciml.deploy.export import export, points_of, session_of
-from sciml.errors import FileError, ModelError
+from sciml.errors import ModelError
 from sciml.models import MLP, model_of, with_model
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ def compress(
     path = Path(path)
     if precision not in _PRECISIONS:
         raise ModelError(f"precision is one of {listed(_PRECISIONS)}; given: {precision!r}")
-    if path.exists() and not overwrite:
-        raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
+    archive.check_free(path, overwrite)
     pruned = solution if keep == 1 else prune(solution, keep)
     with tempfile.TemporaryDirectory() as folder:
         first = export(solution, Path(folder) / "first.onnx", dtype="float64").read_bytes()
@@ -173,9 +173,5 @@ def _measured(solution: Solution, content: bytes, dtype: torch.dtype) -> dict[st
         float(np.linalg.norm(found[:, column] - truth[name]) / (np.linalg.norm(truth[name]) or 1.0))
         for column, name in enumerate(solution.fields)
     ]
-    some, seconds = points[:_TIMED].to(dtype), []
-    for _ in range(_REPEATS):
-        began = time.perf_counter()
-        values(some)
-        seconds.append(time.perf_counter() - began)
+    seconds = timeit.repeat(partial(values, points[:_TIMED].to(dtype)), number=1, repeat=_REPEATS)
     return {"error": max(errors), "bytes": len(content), "microseconds": 1e6 * float(np.median(seconds))}

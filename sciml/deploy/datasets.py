@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sciml._text import extra, listed
+from sciml.data import archive
 from sciml.errors import FileError, ProblemError
 from sciml.geometry import Box
-from sciml.plots import living
+from sciml.plots import living, on_grid
 
 if TYPE_CHECKING:
     import xarray
@@ -89,8 +92,7 @@ def to_vtk(
     space = [name for name in solution.coordinates if name != time]
     if len(space) not in _CELLS:
         raise ProblemError(f"to_vtk draws one to three coordinates beside time; given: {listed(space)}")
-    if path.exists() and not overwrite:
-        raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
+    archive.check_free(path, overwrite)
     axes = _axes(solution, resolution, space)
     low, high = solution.bounds[time] if time in solution.coordinates else (0.0, 0.0)
     moments = np.linspace(low, high, times) if path.suffix == ".xdmf" and high > low else [high]
@@ -130,7 +132,7 @@ def _axes(solution: Solution, resolution: int | None, names: Any) -> dict[str, n
     return {name: np.linspace(*solution.bounds[name], count) for name in names}
 
 
-def _on_grid(solution: Solution, axes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _on_grid(solution: Solution, axes: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """The fields on all combinations, axes in the order given."""
     ordered = {name: axes[name] for name in solution.coordinates}
     grid = dict(zip(ordered, np.meshgrid(*ordered.values(), indexing="ij"), strict=True))
@@ -138,9 +140,4 @@ def _on_grid(solution: Solution, axes: dict[str, np.ndarray]) -> dict[str, np.nd
     inside = np.ones(shape, dtype=bool)
     if not isinstance(solution.domain, Box):
         inside = solution.domain.contains(np.stack([each.ravel() for each in grid.values()], axis=1)).reshape(shape)
-    values = living(solution, {name: each[inside] for name, each in grid.items()})
-    found = {}
-    for name in solution.fields:
-        found[name] = np.full(shape, np.nan)
-        found[name][inside] = values[name]
-    return found
+    return on_grid(partial(living, solution), solution.fields, grid, inside)

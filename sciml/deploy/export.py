@@ -101,8 +101,7 @@ def export(
     kind = path.suffix.lower()
     if kind not in (".onnx", ".pt2", ".fmu"):
         raise FileError(f"a program ends in .onnx, .pt2 (torch.export) or .fmu; given: {path}")
-    if path.exists() and not overwrite:
-        raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
+    archive.check_free(path, overwrite)
     dtype = solution.dtype if dtype is None else getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if dtype not in _SLACK:
         raise ModelError(f"a program is in float64 or float32; given: {dtype}")
@@ -124,7 +123,9 @@ def export(
         expected = [values(each) for each in points[1:]]
         about["difference"] = _compared(graph, points[1:], expected, dtype)
         if kind == ".pt2":
-            content = _torch_program(graph, points[0], about)
+            buffer, program = io.BytesIO(), _exported(graph, (points[0],), ({0: _COUNT},))
+            torch.export.save(program, buffer, extra_files={"sciml.json": json.dumps(about)})
+            content = buffer.getvalue()
         else:
             content = _onnx(graph, points[1], about)
             _compared(session_of(content), points[1:], expected, dtype)
@@ -228,12 +229,6 @@ def _folded(module: fx.GraphModule) -> fx.GraphModule:
     graph.eliminate_dead_code()
     module.recompile()
     return module
-
-
-def _torch_program(graph: nn.Module, points: Tensor, about: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.export.save(_exported(graph, (points,), ({0: _COUNT},)), buffer, extra_files={"sciml.json": json.dumps(about)})
-    return buffer.getvalue()
 
 
 def _exported(graph: nn.Module, inputs: tuple[Tensor, ...], sizes: Any) -> torch.export.ExportedProgram:

@@ -10,6 +10,7 @@ import textwrap
 import weakref
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partialmethod
 from typing import Any
 
 from sciml.geometry import Face
@@ -71,7 +72,9 @@ class Symbol:
         """In brackets where what is around binds more strongly."""
         return self.math if self.level >= level else f"<mrow><mo>(</mo>{self.math}<mo>)</mo></mrow>"
 
-    def _joined(self, other: Any, sign: str, level: int, *, turned: bool = False) -> Symbol:
+    def _joined(self, other: Any, *, sign: str, level: int, turned: bool = False) -> Symbol:
+        if sign in ("+", "−") and isinstance(other, int | float) and other == 0:
+            return -self if sign == "−" and turned else self
         first, second = (Symbol.of(other), self) if turned else (self, Symbol.of(other))
         if sign == "·" and first.math == "<mn>1</mn>":
             return second
@@ -83,23 +86,12 @@ class Symbol:
         """An equation with this on its left."""
         return f'<math display="block"><mrow>{self.math}<mo>=</mo>{Symbol.of(other).math}</mrow></math>'
 
-    def __add__(self, other: Any) -> Symbol:
-        return self if _is_zero(other) else self._joined(other, "+", _SUM)
-
-    def __radd__(self, other: Any) -> Symbol:
-        return self if _is_zero(other) else self._joined(other, "+", _SUM, turned=True)
-
-    def __sub__(self, other: Any) -> Symbol:
-        return self if _is_zero(other) else self._joined(other, "−", _SUM)
-
-    def __rsub__(self, other: Any) -> Symbol:
-        return -self if _is_zero(other) else self._joined(other, "−", _SUM, turned=True)
-
-    def __mul__(self, other: Any) -> Symbol:
-        return self._joined(other, "·", _PRODUCT)
-
-    def __rmul__(self, other: Any) -> Symbol:
-        return self._joined(other, "·", _PRODUCT, turned=True)
+    __add__ = partialmethod(_joined, sign="+", level=_SUM)
+    __radd__ = partialmethod(_joined, sign="+", level=_SUM, turned=True)
+    __sub__ = partialmethod(_joined, sign="−", level=_SUM)
+    __rsub__ = partialmethod(_joined, sign="−", level=_SUM, turned=True)
+    __mul__ = partialmethod(_joined, sign="·", level=_PRODUCT)
+    __rmul__ = partialmethod(_joined, sign="·", level=_PRODUCT, turned=True)
 
     def __truediv__(self, other: Any) -> Symbol:
         return Symbol(f"<mfrac>{self.math}{Symbol.of(other).math}</mfrac>", _PRODUCT)
@@ -140,16 +132,8 @@ class Symbol:
         return known(*args)
 
 
-def _relation(sign: str) -> Callable[[Symbol, Any], Symbol]:
-    return lambda first, second: first._joined(second, html.escape(sign), _SUM)
-
-
 for _name, _sign in _RELATIONS.items():
-    setattr(Symbol, _name, _relation(_sign))
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, int | float) and value == 0
+    setattr(Symbol, _name, partialmethod(Symbol._joined, sign=html.escape(_sign), level=_SUM))
 
 
 def _known(name: str) -> Callable[..., Any] | None:

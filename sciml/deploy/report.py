@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
@@ -19,9 +18,10 @@ import torch
 from sciml import plots
 from sciml.data import archive
 from sciml.deploy.mathml import equations
-from sciml.errors import FileError, ProblemError
+from sciml.errors import ProblemError
 from sciml.problem.conditions import Evaluation
 from sciml.runs.fingerprint import versions
+from sciml.runs.report import png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,8 +62,7 @@ def report(solution: Solution, path: str | Path, *, baseline: Solution | None = 
         (True, True)
     """
     path = Path(path)
-    if path.exists() and not overwrite:
-        raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
+    archive.check_free(path, overwrite)
     parts = [_verdict(solution), *_mathematics(solution), *_answer(solution), *_fields(solution)]
     parts += [
         *_certificate(solution),
@@ -91,8 +90,7 @@ def report_of_run(directory: str | Path, path: str | Path, problem: Any = None, 
     state = str(row["state"])
     if state not in ("running", "unfinished"):
         return report(load(directory / SOLUTION, problem), path, overwrite=overwrite)
-    if path.exists() and not overwrite:
-        raise FileError(f"{path} exists and is kept: name another file, or pass overwrite=True")
+    archive.check_free(path, overwrite)
     still = "is still going" if state == "running" else "has not ended: sciml resume continues it"
     said = f"{row['steps']:.0f} steps" if np.isfinite(row["steps"]) else "no step yet"
     parts = [
@@ -266,9 +264,7 @@ def _cell(value: Any) -> str:
 
 
 def _encoded(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=_DPI)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(png(figure, _DPI)).decode()}"
 
 
 def _image(figure: Figure, about: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hmac
 import io
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -59,6 +60,7 @@ def app(solution: "Solution", *, token: str | None = None, points: int = 100_000
     most, largest = whole("points", points, 1, SolverError), whole("size", size, 1, SolverError)
     batches = _Batches(solution, run_in_threadpool)
     units, errors = solution.units, dict(solution.estimated_error)
+    header = ", ".join(f"{name}={value:.2e}" for name, value in errors.items())
 
     @contextlib.asynccontextmanager
     async def living(_: "FastAPI") -> AsyncIterator[None]:
@@ -125,7 +127,7 @@ def app(solution: "Solution", *, token: str | None = None, points: int = 100_000
         kind = wanted if wanted in (_JSON, _NUMPY, _ARROW) else sent
         took = time.perf_counter() - began
         _LOG.info("evaluate %d points, %s, %.1f ms", len(asked), kind, 1e3 * took)
-        return Response(_packed(values, kind, units, errors), media_type=kind, headers={"x-estimated-error": _header(errors)})
+        return Response(_packed(values, kind, units, errors), media_type=kind, headers={"x-estimated-error": header})
 
     return served
 
@@ -234,8 +236,6 @@ def _asked(content: bytes, kind: str, solution: "Solution") -> tuple[np.ndarray,
         except (pyarrow.ArrowException, OSError) as error:
             raise FileError(f"no stream of Arrow: {error}") from error
     else:
-        import json
-
         body = json.loads(content)
         if not isinstance(body, dict) or not isinstance(body.get("points"), dict):
             named = {name: [low] for name, (low, _) in solution.bounds.items()}
@@ -268,16 +268,10 @@ def _packed(values: Mapping[str, np.ndarray], kind: str, units: Mapping[str, str
         with pyarrow.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         return sink.getvalue().to_pybytes()
-    import json
-
     content = {name: each.tolist() for name, each in values.items()}
     return json.dumps(
         {"values": content, "units": {name: units.get(name) for name in values}, "estimated_error": errors}
     ).encode()
-
-
-def _header(errors: Mapping[str, float]) -> str:
-    return ", ".join(f"{name}={value:.2e}" for name, value in errors.items())
 
 
 def _described(solution: "Solution") -> str:

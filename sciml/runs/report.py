@@ -126,10 +126,10 @@ def _checked(found: Any) -> dict[str, Any]:
     return found
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = 150) -> bytes:
     """A figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=150)
+    figure.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
 
