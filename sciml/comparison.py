@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,11 +43,9 @@ class Truth:
 
     def values(self, solution: Solution, points: Mapping[str, Array]) -> dict[str, Array]:
         """What the fields of a solution should be at points."""
-        if self.given is not None or self.problem is None:
-            return solution.truth(points, self.given)
-        estimates = {str(name): float(value) for name, value in solution.unknowns["estimate"].items()}
-        found = self.problem.reference_values(points, estimates)
-        return solution.truth(points, lambda **_: found)
+        # A solution that was loaded may have no problem of its own.
+        own = solution if self.problem is None else replace(solution, problem=self.problem)
+        return own.truth(points, self.given)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -95,7 +94,8 @@ class Comparison:
             blown_up = self.table.loc[name, "remark"] == BLOW_UP
             if blown_up:
                 mark = f"\n({BLOW_UP})"
-            shown.append(_shown(f"{name}{mark}", solution, self.truth, blown_up))
+            title, living, truth = f"{name}{mark}", partial(plots.living, solution), partial(self.truth.values, solution)
+            shown.append(Shown(title, living, truth, is_truth=self.truth.given is solution, blown_up=blown_up))
         return side_by_side(shown, first.fields, first.domain, time, self.against)
 
     def __repr__(self) -> str:
@@ -262,16 +262,6 @@ def _remark(solution: Solution, truth: Truth, sound: bool) -> str:
     if not solution.success:
         return f"not a success: {solution.status}"
     return "taken as the truth" if truth.given is solution else ""
-
-
-def _shown(title: str, solution: Solution, truth: Truth, blown_up: bool) -> Shown:
-    return Shown(
-        title,
-        lambda at: plots.living(solution, at),
-        lambda at: truth.values(solution, at),
-        is_truth=truth.given is solution,
-        blown_up=blown_up,
-    )
 
 
 def _names(solutions: tuple[Solution, ...]) -> list[str]:

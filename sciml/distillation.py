@@ -20,6 +20,7 @@ from sciml.fitting import fit
 from sciml.geometry import Interior, draw
 from sciml.jets import d, jets_of
 from sciml.models import MLP
+from sciml.plots import living
 from sciml.problem import Problem, equation
 from sciml.problem.functions import named
 from sciml.solution import Solution
@@ -135,10 +136,7 @@ def distil(
 def _table(solution: Solution, points: Array) -> Table:
     """The solution's values, NaN where a field does not live."""
     at = dict(zip(solution.coordinates, points.T, strict=True))
-    values = solution(**at)
-    lives = solution.lives(at)
-    fields = {name: np.where(lives[name], values[name], np.nan) for name in solution.fields}
-    return Table({**at, **fields}, source="the solution to be distilled", missing="mask")
+    return Table({**at, **living(solution, at)}, source="the solution to be distilled", missing="mask")
 
 
 def _problem(solution: Solution, plan: Sequence[MultiIndex]) -> Problem:

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from sciml._text import listed
 from sciml.diagnostics.findings import Finding
 from sciml.diagnostics.layer_trace import culprit, kind_of, own_model, passages
-from sciml.diagnostics.smoothness import Jet, Kink, kinks
+from sciml.diagnostics.smoothness import Kink, kinks
 from sciml.errors import ModelError
 from sciml.geometry import Interior, draw
 from sciml.jets import AutogradJets
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
+from sciml.problem.linearize import Jet
 
 _PROBES = 11
 _STRONG = 5.0

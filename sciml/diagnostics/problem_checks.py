@@ -21,11 +21,10 @@ from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.linearize import linearize
+from sciml.problem.linearize import Jet, linearize
 from sciml.problem.measurements import data_blocks
 from sciml.problem.observations import Observation, Prior
 from sciml.solvers.scaling import field_sizes
-from sciml.typing import MultiIndex
 
 _PROBES = 24
 _SAME = 1e-9
@@ -34,8 +33,6 @@ _SOME = 256
 _FLAT = frozenset(
     ("Exp", "Exp2", "Sigmoid", "LogSigmoid", "Tanh", "Erf", "Erfc", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax")
 )
-
-Jet = tuple[str, MultiIndex]
 
 Fields = Mapping[str, tuple[float, float]]
 

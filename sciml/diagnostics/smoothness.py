@@ -25,6 +25,7 @@ from sciml.jets.random import USUAL
 from sciml.models import scaled_of
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.linearize import Jet
 from sciml.solvers import ResidualSystem
 from sciml.typing import MultiIndex, Points
 
@@ -40,8 +41,6 @@ _GAUSS = np.polynomial.legendre.leggauss(8)
 # Nodes and weights on [0, 1], the ends among the nodes.
 _SIMPSON = [0.0, 0.5, 1.0], [1 / 6, 2 / 3, 1 / 6]
 _EIGHT = [0.0, *(0.5 + 0.5 * _GAUSS[0]), 1.0], [0.0, *(0.5 * _GAUSS[1]), 0.0]
-
-Jet = tuple[str, MultiIndex]
 
 
 def _gaps(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -31,10 +31,7 @@ def one_blas_thread() -> Iterator[None]:
     """
     first = _HELD.acquire(blocking=False)
     try:
-        if first:
-            with _blas().limit(limits=1):
-                yield
-        else:
+        with _blas().limit(limits=1) if first else nullcontext():
             yield
     finally:
         if first:

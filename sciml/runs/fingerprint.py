@@ -111,11 +111,11 @@ def plain(value: Any, depth: int = 0) -> Any:
     return {"kind": type(value).__name__, **{str(key): inner(each) for key, each in parts.items()}}
 
 
-def _code(function: Any, depth: int = 0) -> str:
+def _code(function: Any) -> str:
     """A digest of what a Python function does: its code, the values that it closes over, its defaults."""
     function = getattr(function, "function", function)
     closure = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    around = [plain(each, _DEEPEST - 2 + depth) for each in (*closure, *(function.__defaults__ or ()))]
+    around = [plain(each, _DEEPEST - 2) for each in (*closure, *(function.__defaults__ or ()))]
     text = f"{_instructions(function.__code__)} {around} {plain(function.__kwdefaults__, _DEEPEST - 2)}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

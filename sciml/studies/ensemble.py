@@ -142,18 +142,19 @@ def ensemble(
     draws = _draws(problem, base, measurements, resample, members, seed)
     options = {key: value for key, value in how.items() if key not in ("out", "checkpoint", "resume", "progress")}
 
-    def member(number: int) -> Solution:
-        drawn = problem if resample is None else _believing(problem, base, np.random.default_rng([seed, number, 1]))
-        found = fit(drawn, model, data=draws(number), seed=seed + number + 1, **options)
+    def member(number: int) -> tuple[int, Any]:
+        """Its number and solution, or why it could not be fitted."""
+        try:
+            drawn = problem if resample is None else _believing(problem, base, np.random.default_rng([seed, number, 1]))
+            found = fit(drawn, model, data=draws(number), seed=seed + number + 1, **options)
+        except SciMLError as error:
+            return number, str(error)
         if found.status == "interrupted":
             raise KeyboardInterrupt
-        return replace(found, problem=problem)
+        solution = replace(found, problem=problem)
+        return number, solution if workers == 1 else to_record(solution)
 
-    def apart(number: int) -> tuple[int, Any]:
-        solution = _tried(member, number)
-        return number, solution if isinstance(solution, str) or workers == 1 else to_record(solution)
-
-    found, own = dict(sorted(worked(apart, range(members), workers))), model if model is not None else base.model
+    found, own = dict(sorted(worked(member, range(members), workers))), model if model is not None else base.model
     solutions, failures = [], {}
     for number, solution in found.items():
         if isinstance(solution, dict):
@@ -242,11 +243,3 @@ def _draws(
         return on(found)
 
     return residuals
-
-
-def _tried(member: Callable[[int], Solution], number: int) -> Solution | str:
-    """A member, or why it could not be fitted."""
-    try:
-        return member(number)
-    except SciMLError as error:
-        return str(error)

@@ -7,6 +7,7 @@ import resource
 import sys
 import threading
 import time
+import timeit
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,7 @@ def profile(
     end = time.perf_counter()
     kernels, profiled = _recorded(problem, model, options, most, trace)
     outside = max(0.0, 1.0 - float(kernels["seconds"].sum()) / profiled)
-    phases = _phases(marks, begin, end, solution, held)
+    phases = _phases(marks, begin, end, held)
     return Profile(solution, phases, kernels, profiled, outside, machine, _bound(kernels, outside, machine))
 
 
@@ -138,22 +139,20 @@ def _recorded(
     return _kernels(recorder, profiled), profiled
 
 
-def measured_rates(device: torch.device, dtype: torch.dtype = torch.float64) -> dict[str, Any]:
-    """Operations a second of a matrix product and bytes a second of a copy, measured here and now: the best of some."""
+def measured_rates(device: torch.device) -> dict[str, Any]:
+    """Operations a second of a product in float64 and bytes a second of a copy, measured here and now: the best of some."""
     side = _SIDE if device.type == "cpu" else 8 * _SIDE
-    matrix = torch.rand(side, side, dtype=dtype, device=device)
+    matrix = torch.rand(side, side, dtype=torch.float64, device=device)
     source = torch.rand(_BYTES // 8, dtype=torch.float64, device=device)
     target = torch.empty_like(source)
 
     def best(work: Any) -> float:
-        taken = []
-        for _ in range(4):
-            _wait(device)
-            start = time.perf_counter()
+        def once() -> None:
             work()
             _wait(device)
-            taken.append(time.perf_counter() - start)
-        return min(taken)
+
+        _wait(device)
+        return min(timeit.repeat(once, number=1, repeat=4))
 
     gemm = 2 * side**3 / best(lambda: matrix @ matrix)
     memory = 2 * _BYTES / best(lambda: target.copy_(source))
@@ -192,9 +191,7 @@ def _watched_memory() -> Iterator[list[tuple[float, float]]]:
         watcher.join()
 
 
-def _phases(
-    marks: list[tuple[float, str, int]], begin: float, end: float, solution: Solution, held: list[tuple[float, float]]
-) -> pd.DataFrame:
+def _phases(marks: list[tuple[float, str, int]], begin: float, end: float, held: list[tuple[float, float]]) -> pd.DataFrame:
     """Time, steps and memory of every phase: from its first look's beginning to its last look."""
     names = list(dict.fromkeys(phase for _, phase, _ in marks))
     rows, spent, at, steps = {}, 0.0, begin, 0

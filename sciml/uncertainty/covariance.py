@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -242,8 +241,8 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     for term, height in terms:
         share = math.sqrt(per_row[term.name] / heaviest) if term.measured else stiffness / math.sqrt(height)
         factors[term.name] = share / scales[term.name]
-    parts = [_linearised(rows, block, factors, parameters) for block in thin]
-    misfit, matrix, measured, prior = (np.concatenate([getattr(part, name) for part in parts]) for name in _Rows.ARRAYS)
+    *arrays, counts = zip(*(_linearised(rows, block, factors, parameters) for block in thin), strict=True)
+    misfit, matrix, measured, prior = map(np.concatenate, arrays)
     split = matrix.shape[1] - len(rows.raw)
     common = [scales[term.name] for term, _ in terms if term.measured]
     return covariance(
@@ -255,26 +254,17 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
         measured,
         prior=prior,
         variance=1.0 / common[0] ** 2 if known and common else None,
-        measurements=sum(part.measurements for part in parts),
+        measurements=sum(counts),
     )
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Linearised rows of a block: how many measurements they stand for, which of them are some, and which are priors."""
-
-    ARRAYS: ClassVar = ("misfit", "matrix", "measured", "prior")
-    misfit: Array
-    matrix: Array
-    measured: Array
-    prior: Array
-    measurements: int
 
 
 def _linearised(
     rows: ResidualSystem, block: Collocation, factors: Mapping[str, float], parameters: Sequence[torch.Tensor]
-) -> _Rows:
-    """The rows of a block; of many measurements R of J = QR, taken part by part, with the misfit as one more column."""
+) -> tuple[Array, Array, Array, Array, int]:
+    """Misfit and Jacobian of the rows of a block, which are measured and which priors, and of how many measurements.
+
+    Of many measurements they are R of J = QR, taken part by part, with the misfit as one more column.
+    """
     width = sum(parameter.numel() for parameter in parameters) + len(rows.raw)
     counts = [term.measured and factors[term.name] > 0 for term in block.terms]
     robust = [isinstance(term.evaluate, Observation) and term.evaluate.noise.robust for term in block.terms]
@@ -285,7 +275,7 @@ def _linearised(
             values, slopes = jacobian(rows, [part], factors, parameters)
             both = torch.linalg.qr(torch.cat([both, torch.cat([slopes, values[:, None]], dim=1)]), mode="r").R
         few = np.ones(len(both), dtype=bool)
-        return _Rows(both[:, -1].numpy(), both[:, :-1].numpy(), few, ~few, block.height * len(block.terms))
+        return both[:, -1].numpy(), both[:, :-1].numpy(), few, ~few, block.height * len(block.terms)
     plain = replace(block, terms=tuple(map(_without_loss, block.terms)))
     values, slopes = jacobian(rows, [plain], factors, parameters)
     misfit, matrix = values.numpy(), slopes.numpy()
@@ -299,7 +289,7 @@ def _linearised(
             misfit[place] = factors[term.name] * score.numpy() / size
             matrix[place] *= float(curvature.mean()) / size
     measured, prior = (np.repeat(each, block.height) for each in (counts, known))
-    return _Rows(misfit, matrix, measured, prior, int((measured & ~prior).sum()))
+    return misfit, matrix, measured, prior, int((measured & ~prior).sum())
 
 
 def from_equations(objective: Objective) -> Inference:
