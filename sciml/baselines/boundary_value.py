@@ -9,9 +9,8 @@ from itertools import chain, repeat
 import numpy as np
 import torch
 
-from sciml.baselines.collocation import CollocationSystem, NotFiniteError
+from sciml.baselines.collocation import DENSE, CollocationSystem, NotFiniteError
 from sciml.baselines.evolution import estimated, evolve
-from sciml.baselines.factorization import DENSE
 from sciml.baselines.integrate import BlowUpError
 from sciml.baselines.refinement import RECOVERABLE, Refinement, check_domain, described, grids, refine
 from sciml.baselines.task import FAMILIES, Solved, Task, unestimated

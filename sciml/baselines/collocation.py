@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.baselines.factorization import SingularError, solved_least, solved_square
 from sciml.baselines.integrate import Budget
 from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite
@@ -33,6 +32,8 @@ _EXACT = 1e4
 _FREE = 1e-9
 _DEGREES = {1: 24, 2: 14, 3: 5}
 _ROUNDING = 1e-9
+DENSE = 4200
+_SURE, _RANK, _SHIFT = 1e15, 1e-14, 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,10 @@ class _Piece:
     weights: Array
     normals: Tensor | None = None
     shares: Array | None = None
+
+
+class _SingularError(Exception):
+    """A Jacobian leaves something free."""
 
 
 class NewtonError(BaselineError):
@@ -190,7 +195,7 @@ class CollocationSystem:
         if sum(len(piece.weights) for piece in self._square) == len(start):
             try:
                 return self._newton(self._square, start, square=True)
-            except SingularError:
+            except _SingularError:
                 pass
         return self._newton(self._whole, start, square=False)
 
@@ -206,7 +211,7 @@ class CollocationSystem:
             )
         for number in range(_STEPS):
             self._budget.check()
-            step = -(solved_square(jacobian, rows) if square else self._least(jacobian, rows))
+            step = -(_solved_square(jacobian, rows) if square else self._least(jacobian, rows))
             share = 1.0
             while True:
                 moved = now + share * step
@@ -298,10 +303,60 @@ class CollocationSystem:
 
     def _least(self, jacobian: scipy.sparse.csr_array, rows: Array) -> Array:
         try:
-            return solved_least(jacobian, rows, 8 * len(self.problem.fields))
-        except SingularError as error:
+            return _solved_least(jacobian, rows, 8 * len(self.problem.fields))
+        except _SingularError as error:
             conditions = [term.name for term in self._conditions]
             raise BaselineError(
                 f"{type(self.problem).__name__}: the equations and conditions leave combinations of nodal values free; a "
                 f"condition is missing. Conditions: {listed(conditions)}"
             ) from error
+
+
+def _solved_square(jacobian: scipy.sparse.csr_array, rows: Array) -> Array:
+    """The solution of a square system, refined once; a _SingularError where there is none but rounding."""
+    # Rows and columns of size one, whatever the units.
+    columns = scipy.sparse.diags_array(1 / np.maximum(scipy.sparse.linalg.norm(jacobian, axis=0), 1e-300))
+    across = jacobian @ columns
+    scales = scipy.sparse.diags_array(1 / np.maximum(scipy.sparse.linalg.norm(across, axis=1), 1e-300))
+    matrix = scipy.sparse.csc_matrix(scales @ across)
+    try:
+        factors = scipy.sparse.linalg.splu(matrix)
+    except RuntimeError as error:
+        raise _SingularError from error
+    size, wanted = len(rows), scales @ rows
+    inverse = scipy.sparse.linalg.LinearOperator(
+        (size, size), matvec=factors.solve, rmatvec=lambda y: factors.solve(y, trans="T"), dtype=np.float64
+    )
+    if scipy.sparse.linalg.onenormest(inverse) * scipy.sparse.linalg.norm(matrix, 1) > _SURE:
+        raise _SingularError
+    found = factors.solve(wanted)
+    return columns @ (found + factors.solve(wanted - matrix @ found))
+
+
+def _solved_least(jacobian: scipy.sparse.csr_array, rows: Array, patterns: int) -> Array:
+    """The least-squares solution, by QR or one sparse system; at most ``patterns`` free combinations stay zero."""
+    width = jacobian.shape[1]
+    columns = 1 / np.maximum(scipy.sparse.linalg.norm(jacobian, axis=0), 1e-300)
+    scaled = jacobian @ scipy.sparse.diags_array(columns)
+    if width > DENSE:
+        # As one sparse system, which does not square the condition number (Bjorck 1996, section 2.5.3).
+        count = len(rows)
+        system = scipy.sparse.block_array([[_SHIFT * scipy.sparse.eye_array(count), scaled], [scaled.T, None]])
+        try:
+            return (
+                columns
+                * scipy.sparse.linalg.splu(scipy.sparse.csc_matrix(system)).solve(np.concatenate([rows, np.zeros(width)]))[
+                    count:
+                ]
+            )
+        except RuntimeError as error:
+            raise _SingularError from error
+    full = scaled.toarray()
+    triangle = torch.linalg.qr(torch.from_numpy(np.column_stack([full, rows])), mode="r").R.numpy()
+    pivots = np.abs(np.diag(triangle))[:width]
+    if len(full) > width and pivots.min() > 10 * _RANK * pivots.max():
+        return columns * scipy.linalg.solve_triangular(triangle[:width, :width], triangle[:width, width])
+    found, _, rank, _ = scipy.linalg.lstsq(full, rows, cond=_RANK, lapack_driver="gelsy")
+    if rank < width - patterns:
+        raise _SingularError
+    return columns * found

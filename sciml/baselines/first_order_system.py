@@ -156,10 +156,9 @@ def initial_values(problem: Problem, levels: Sequence[StateEntry], coordinate: s
     """What initial conditions, and Dirichlet conditions in one coordinate, prescribe of a state at the start."""
     found: dict[StateEntry, Target] = {}
     for condition in problem.conditions:
-        if isinstance(condition, Initial):
-            found |= condition.orders(problem)
-        elif isinstance(condition, Dirichlet) and len(problem.coordinates) == 1:
-            found |= {(field, 0): target for field, target in condition.targets.items()}
+        if isinstance(condition, Initial) or (isinstance(condition, Dirichlet) and len(problem.coordinates) == 1):
+            given = [term.prescription for term in condition.terms(problem)]
+            found |= {(each.field, len(each.index)): each.target for each in given if each is not None}
     extra = [describe(field, (coordinate,) * order) for field, order in found if (field, order) not in levels]
     if extra:
         raise BaselineError(f"an initial value of {listed(extra)} is no part of the state")

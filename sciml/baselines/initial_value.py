@@ -225,7 +225,7 @@ def _shoot(task: Task, system: FirstOrderSystem, rtol: float) -> Solved:
             for term in block.terms:
                 evaluate: Any = term.evaluate
                 if isinstance(evaluate, Observation):
-                    evaluate = evaluate.repeated(count)
+                    evaluate = evaluate.part(torch.arange(len(times)).repeat(count))
                 parts.append(evaluate(evaluation).detach().numpy().reshape(count, -1) / task.scales[term.name])
         return np.concatenate(parts, axis=1)
 

@@ -33,10 +33,6 @@ class BlowUpError(IntegrationError):
         self.time = time
 
 
-class TooManyStepsError(Exception):
-    """An explicit method needs so many steps that the problem must be stiff."""
-
-
 @dataclass
 class Budget:
     """A limit of wall-clock time shared by all integrations of one baseline, and a count of evaluations."""
@@ -154,7 +150,7 @@ def integrate(
         used += 1
         budget.check(t)
         if used > most:
-            raise TooManyStepsError
+            raise IntegrationError(f"{first} takes too many steps: the problem must be stiff")
         size = np.abs(y).max()
         if not math.isfinite(size):
             raise blown_up(t, y)
@@ -191,7 +187,7 @@ def integrate(
     with np.errstate(all="ignore"):
         try:
             result = attempt(chosen)
-        except (TooManyStepsError, IntegrationError):
+        except IntegrationError:
             # What an explicit method cannot do, since it takes forever or leaps out of the domain, may still be stiff.
             # A single evaluation beyond all bounds may be a leap; many in a row are none.
             if method != "auto" or chosen == "Radau" or budget.over or leaps > max(1, blow_up.patience):

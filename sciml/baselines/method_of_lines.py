@@ -185,17 +185,14 @@ class MethodOfLines:
             return self._factored[1]
         diagonal = self._is_diagonal(matrix)
         solve: Callable[[Array], Array]
-        if diagonal is not None:
-            solve = partial(_divided, diagonal)
-        else:
-            try:
-                solve = _factored(matrix)
-            except (RuntimeError, np.linalg.LinAlgError):
-                raise IntegrationError(
-                    "the highest time derivatives are not determined: the equations without a time derivative, differentiated "
-                    "once, do not give the rates of their fields (as for the pressure of an incompressible flow), or a "
-                    "condition is missing"
-                ) from None
+        try:
+            solve = _factored(matrix) if diagonal is None else lambda y: (y.T / diagonal).T
+        except (RuntimeError, np.linalg.LinAlgError):
+            raise IntegrationError(
+                "the highest time derivatives are not determined: the equations without a time derivative, differentiated "
+                "once, do not give the rates of their fields (as for the pressure of an incompressible flow), or a condition "
+                "is missing"
+            ) from None
         self._factored = (key, solve)
         return solve
 
@@ -291,10 +288,6 @@ def _factored(matrix: scipy.sparse.csr_array) -> Callable[[Array], Array]:
     if np.abs(np.diag(factors[0])).min() <= 1e-14 * np.abs(factors[0]).max():
         raise np.linalg.LinAlgError("singular")
     return partial(scipy.linalg.lu_solve, factors, check_finite=False)
-
-
-def _divided(diagonal: Array, y: Array) -> Array:
-    return y / (diagonal[:, None] if y.ndim == 2 else diagonal)
 
 
 def _repeated(matrix: scipy.sparse.csr_array, vector: Array) -> Array:

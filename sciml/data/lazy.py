@@ -108,12 +108,12 @@ class LazyTable:
         self.source, self.missing, self.loading = source, missing, loading
         self.units = MappingProxyType(dict(units or {}))
         self._grids = tuple(grids)
-        self._names = tuple(column.name for column in grids[0].columns)
-        if any({column.name for column in grid.columns} != set(self._names) for grid in grids):
+        self.columns = tuple(column.name for column in grids[0].columns)
+        if any({column.name for column in grid.columns} != set(self.columns) for grid in grids):
             raise DataError(f"{source}: its parts have different columns; name those that all of them have, columns=[...]")
         self.pieces = Pieces([(grid.shape, box_shape(grid.shape, grid.chunk, _PIECE_ROWS)) for grid in grids])
         self._opened: tuple[int, OpenFiles] | None = None
-        size = 8 * self.pieces.largest * len(self._names)
+        size = 8 * self.pieces.largest * len(self.columns)
         if size > _LARGEST_PIECE:
             stored = {column.dataset.name: column.dataset.chunks for column in grids[0].columns}
             raise DataError(
@@ -149,11 +149,6 @@ class LazyTable:
         length = next(iter(shapes.values()), (0,))[0]
         plain = tuple(Column(name, each, ("row",)) for name, each in found.items())
         return cls([GridTable((("row", length),), plain)], source=str(path), **options)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
-        return self._names
 
     def __len__(self) -> int:
         return self.pieces.size
@@ -292,7 +287,7 @@ class LazyTable:
         if not isinstance(names, Sequence):
             raise DataError(f"columns must be a list of names; given: {names!r}")
         for name in names:
-            if name not in self._names:
+            if name not in self.columns:
                 raise DataError(f"{self.source} has no column {name!r}; columns: {among(name, self.columns)}")
         return tuple(names)
 

@@ -68,7 +68,7 @@ def read_netcdf(
     needs = "files", "reading NetCDF needs xarray and h5netcdf"
     with extra(*needs):
         import xarray
-    try:
+    with refusals(path, "a NetCDF file"):
         # The conventions' fill values and scale factors are xarray's business; times must stay numbers.
         with path.open("rb") as file:
             engine = "h5netcdf" if file.read(4) == _HDF5 else "scipy"
@@ -76,16 +76,13 @@ def read_netcdf(
         if engine == "h5netcdf":
             with extra(*needs):
                 import h5netcdf  # noqa: F401
-            with refusals(path, "a NetCDF file"), OpenFiles() as handles:
+            with OpenFiles() as handles:
                 file = handles[path]
                 # xarray opens all that there is.
                 check_safe(path)
                 for name in file:
                     if handles[path].get(name, getclass=True) is not h5py.Group:
                         check_own(handles, path, name)
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-    with refusals(path, "a NetCDF file"):
         plain: Any = {"decode_times": False, "decode_timedelta": False, "cache": False}
         with xarray.open_dataset(path, engine=engine, **plain) as dataset:
             there = [str(name) for name in dataset.variables]

@@ -41,12 +41,13 @@ class Provenance:
             checksum: str | None = self.sha256
         except DataError:
             checksum = None
+        plain = str | int | float | None
         return {
             "path": str(self.path),
             "sha256": checksum,
             "rows": self.rows,
             "reader": self.reader,
-            "options": {name: value if isinstance(value, _PLAIN) else repr(value) for name, value in self.options.items()},
+            "options": {name: value if isinstance(value, plain) else repr(value) for name, value in self.options.items()},
             "versions": dict(self.versions),
         }
 
@@ -77,6 +78,3 @@ def provenance(
     versions = {name: installed(name) for name in ("sciml", "numpy", *packages)}
     stated = {name: value for name, value in options.items() if value is not None}
     return Provenance(path, reader, rows, stated, versions, before)
-
-
-_PLAIN = (str, int, float, bool, type(None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -172,12 +171,10 @@ class StoredReference:
         Raises:
             ProblemError: wrong coordinates, or points off the grid.
         """
-        given = {name: _tensor(value) for name, value in coordinates.items()}
-        points, shape = points_from(given, tuple(self.axes), torch.empty(0, dtype=torch.float64))
+        points, shape = points_from(coordinates, tuple(self.axes), torch.empty(0, dtype=torch.float64))
         for column, (name, axis) in enumerate(self.axes.items()):
             self._check_within(name, axis, points[:, column].detach())
-        function = self._spline if self._inside.all() else self._linear
-        values = torch.cat([function(part) for part in points.split(_CHUNK)])
+        values = torch.cat([self._spline(part) for part in points.split(_CHUNK)])
         return {name: each.reshape(shape) for name, each in zip(self.fields, values.T, strict=True)}
 
     def _check_within(self, name: str, axis: Array, values: Tensor) -> None:
@@ -214,29 +211,11 @@ class StoredReference:
         """Where on the grid there are values."""
         return np.isfinite(np.stack(list(self.fields.values()))).all(0)
 
-    def _linear(self, points: Tensor) -> Tensor:
-        """The fields ``(n, F)``, linear along each coordinate of the cell that holds a point ``(n, D)``."""
-        values = torch.from_numpy(np.stack(list(self.fields.values()), axis=-1))
-        cells, shares = [], []
-        for axis, column in zip(self.axes.values(), points.unbind(1), strict=True):
-            at = torch.from_numpy(axis)
-            cell = (torch.searchsorted(at, column.detach().contiguous(), right=True) - 1).clamp(0, len(at) - 2)
-            cells.append(cell)
-            shares.append((column - at[cell]) / (at[cell + 1] - at[cell]))
-        found = torch.zeros(len(points), values.shape[-1], dtype=torch.float64)
-        for corner in itertools.product((0, 1), repeat=len(cells)):
-            parts = [share if upper else 1 - share for upper, share in zip(corner, shares, strict=True)]
-            weight = torch.stack(parts).prod(0)[:, None]
-            own = values[tuple(cell + upper for upper, cell in zip(corner, cells, strict=True))]
-            # A point on a side of its cell has nothing of what lies across.
-            found = found + torch.where(weight.abs() > _ROUNDING, weight * own, 0.0)
-        return found
-
     @cached_property
     def _spline(self) -> TensorSpline:
-        periodic = self.attributes.get("periodic", ())
+        degree, periodic = (_DEGREE, self.attributes.get("periodic", ())) if self._inside.all() else (1, ())
         axes = [
-            (axis, min(_DEGREE, len(axis) - 1 - len(axis) % 2), "periodic" if name in periodic else None)
+            (axis, min(degree, len(axis) - 1 - len(axis) % 2), "periodic" if name in periodic else None)
             for name, axis in self.axes.items()
         ]
         return TensorSpline(axes, np.stack(list(self.fields.values())))
@@ -250,15 +229,7 @@ def _checked_axes(axes: Mapping[str, Array]) -> tuple[int, ...]:
     return tuple(len(axis) for axis in axes.values())
 
 
-def _tensor(value: Any) -> Tensor:
-    """Numbers as float64; tensors stay in their graph."""
-    return value.to(torch.float64) if isinstance(value, Tensor) else torch.tensor(np.asarray(value, dtype=np.float64))
-
-
 def _plain(value: Any) -> Any:
     """An attribute as Python values."""
-    if isinstance(value, np.ndarray):
-        return [_plain(each) for each in value.tolist()]
-    if isinstance(value, bytes):
-        return value.decode()
-    return value.item() if isinstance(value, np.generic) else value
+    array = np.asarray(value)
+    return (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array).tolist()

@@ -11,17 +11,24 @@ from torch import Tensor
 
 from sciml.typing import Array
 
+_ROUNDING = 1e-9
+
 
 class TensorSpline:
-    """Splines through values ``(F, N_1, N_2, ...)`` on a grid, whose axes are nodes, degree and condition at the ends."""
+    """Splines through values ``(F, N_1, N_2, ...)`` on a grid, whose axes are nodes, degree and condition at the ends.
+
+    Where they are linear values may be missing, NaN: they are then missing beside these nodes, too.
+    """
 
     def __init__(self, axes: Iterable[tuple[Array, int, str | None]], values: Array) -> None:
         self._bases = []
         for number, (nodes, degree, ends) in enumerate(axes, start=1):
-            spline = scipy.interpolate.make_interp_spline(nodes, values, degree, axis=number, bc_type=ends)
+            options = {"axis": number, "bc_type": ends, "check_finite": degree > 1}
+            spline = scipy.interpolate.make_interp_spline(nodes, values, degree, **options)
             # SciPy's coefficients have the axis first, whichever it was.
             values = np.moveaxis(spline.c, 0, number)
             self._bases.append((torch.from_numpy(spline.t), degree))
+        self._whole = bool(np.isfinite(values).all())
         self._coefficients = torch.from_numpy(np.ascontiguousarray(values))
 
     def __call__(self, points: Tensor) -> Tensor:
@@ -33,7 +40,11 @@ class TensorSpline:
             near = first[:, None] + torch.arange(degree + 1, device=device)
             flat = (flat[:, :, None] * length + near[:, None, :]).flatten(1)
             weight = (weight[:, :, None] * share[:, None, :]).flatten(1)
-        return torch.stack([(field[flat] * weight).sum(1) for field in coefficients.flatten(1)], dim=1)
+        parts = (field[flat] * weight for field in coefficients.flatten(1))
+        if not self._whole:
+            # A point on a side of its cell has nothing of what lies across.
+            parts = (torch.where(weight.abs() > _ROUNDING, part, 0.0) for part in parts)
+        return torch.stack([part.sum(1) for part in parts], dim=1)
 
 
 def _basis(knots: Tensor, degree: int, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -253,7 +253,7 @@ class _Groups(Dataset[Any]):
             # A loader would wrap it into another message, with a traceback.
             return str(error)
         order = self._order(epoch, number, size)
-        if kept is not None:
+        if not kept.all():
             order = order[kept[order]]
         place = (epoch * self._sequence.groups + number) % len(self._pool)
         # Any other mode would make a copy first.
@@ -277,12 +277,12 @@ class _Groups(Dataset[Any]):
         order = drawn[1][start : start + length]
         return order if len(order) == size else order[order < size]
 
-    def _read(self, pieces: Sequence[int]) -> tuple[int, Array | None]:
-        """Fill the buffer with the rows of some pieces; their number, and which are to come (None stands for all)."""
+    def _read(self, pieces: Sequence[int]) -> tuple[int, Array]:
+        """Fill the buffer with the rows of some pieces; their number, and which are to come."""
         if not len(self._buffer):
             # Kept from group to group: touching new memory costs more than reading a file that is in memory.
             self._buffer = np.empty(tuple(self._pool.shape[1:]))
-        keep, start = None, 0
+        keep, start = np.ones(len(self._buffer[0]), dtype=bool), 0
         own, processes = self._share
         for number, piece in enumerate(pieces):
             if processes > 1:
@@ -290,7 +290,8 @@ class _Groups(Dataset[Any]):
                 self._buffer[-1, start:stop] = here
                 if not here:
                     self._buffer[:-1, start:stop] = 0.0
-                    keep, start = self._joined(keep, self._kept(piece, ()), start, stop), stop
+                    self._leave_out(keep[start:stop], piece, ())
+                    start = stop
                     continue
             columns = self._table.read_piece(piece, self._columns)
             for place, (low, high) in self._bounds.items():
@@ -301,28 +302,19 @@ class _Groups(Dataset[Any]):
             stop = start + len(columns[0])
             for buffer, values in zip(self._buffer, columns, strict=False):
                 buffer[start:stop] = values
-            keep, start = self._joined(keep, self._kept(piece, columns), start, stop), stop
+            self._leave_out(keep[start:stop], piece, columns)
+            start = stop
         return start, keep
 
-    def _joined(self, keep: Array | None, kept: Array | None, start: int, stop: int) -> Array | None:
-        """Which rows are to come, with those of one more piece."""
-        if kept is not None:
-            keep = np.ones(len(self._buffer[0]), dtype=bool) if keep is None else keep
-            keep[start:stop] = kept
-        return keep
-
-    def _kept(self, piece: int, columns: Sequence[Array]) -> Array | None:
-        """Which rows of a piece are to come; None stands for all."""
-        kept = None
+    def _leave_out(self, keep: Array, piece: int, columns: Sequence[Array]) -> None:
+        """Mark the rows of a piece that are not to come."""
         if len(self._without):
             numbers = self._table.pieces.rows(piece)
             low, high = np.searchsorted(self._without, [numbers[0], numbers[-1] + 1])
             if high > low:
-                kept = ~np.isin(numbers, self._without[low:high], assume_unique=True)
+                keep &= ~np.isin(numbers, self._without[low:high], assume_unique=True)
         if self._needed and math.isnan(columns[self._needed[0]].sum()):
-            seen = ~np.logical_and.reduce([np.isnan(columns[place]) for place in self._needed])
-            kept = seen if kept is None else kept & seen
-        return kept
+            keep &= ~np.logical_and.reduce([np.isnan(columns[place]) for place in self._needed])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffer": np.empty((0, 0)), "_drawn": None}

@@ -24,7 +24,7 @@ from sciml.deploy.fmu import functional_mockup
 from sciml.errors import FileError, ModelError, ProblemError
 from sciml.geometry import Interior, draw
 from sciml.jets import AutogradJets
-from sciml.jets.analytic import AnalyticJets, knows_derivatives
+from sciml.jets.autograd import AnalyticJets, knows_derivatives
 from sciml.jets.calculus import describe
 from sciml.jets.differentiable import differentiable
 from sciml.models.one_graph import as_one_graph

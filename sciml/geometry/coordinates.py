@@ -22,7 +22,7 @@ def points_from(given: Mapping[str, Any], names: Sequence[str], like: Tensor | N
     else:
         # A number beside tensors would come in torch's default type, with half of its digits.
         each = (given[name] for name in names)
-        columns = [(it if isinstance(it, Tensor) else torch.as_tensor(it, dtype=like.dtype)).to(like) for it in each]
+        columns = [(it if isinstance(it, Tensor) else torch.tensor(np.asarray(it), dtype=like.dtype)).to(like) for it in each]
     try:
         broadcast = torch.broadcast_tensors(*columns)
     except RuntimeError:

@@ -1,7 +1,6 @@
 """Derivatives: total derivatives of expressions, and who supplies the derivatives of fields."""
 
-from sciml.jets.analytic import AnalyticJets, knows_derivatives
-from sciml.jets.autograd import AutogradJets, jets_of
+from sciml.jets.autograd import AnalyticJets, AutogradJets, jets_of, knows_derivatives
 from sciml.jets.calculus import JetSpace, Supplier, d
 from sciml.jets.linear import LinearJets
 from sciml.jets.operators import curl, div, grad, laplacian

@@ -25,11 +25,6 @@ class Features:
     layer: nn.Linear
     streams: Streams
 
-    @property
-    def plan(self) -> tuple[MultiIndex, ...]:
-        """The derivatives there are."""
-        return self.streams.indices
-
     def passed(self) -> Layer:
         """The layer with its outputs, ``(S, n, outputs)``."""
         return Layer(self.layer, self.streams, self.streams.values @ self.layer.weight.T)
@@ -158,7 +153,7 @@ class LinearJets:
         self.features = features
         self.layers = [layer]
         self._column = {name: column for column, name in enumerate(fields)}
-        self._stream = {index: position for position, index in enumerate(features.plan)}
+        self._stream = {index: position for position, index in enumerate(layer.streams.indices)}
         self._values: Tensor = layer.outputs * trial.scale
         self._offset: Tensor = trial.offset
 

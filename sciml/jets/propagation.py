@@ -1,22 +1,36 @@
-"""Streams through the modules of a model, and which modules can be passed."""
+"""Streams through the modules of a model, and which modules can be passed.
+
+A module that someone wrote is followed once (torch.fx) with a symbol in the place of its inputs. What its ``forward`` does with
+them is known then, as long as it consists of layers, activations, sums, products, slices and concatenations. A module that
+looks at values, or does anything else, is not followed: its derivatives are left to nested autograd.
+
+Reference: J. K. Reed, Z. DeVito, H. He, A. Ussery and J. Ansel, torch.fx: practical program capture and transformation for deep
+learning in Python, MLSys 2022.
+"""
 
 from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, fx, nn
 
-from sciml.jets import tracing
-from sciml.jets.activations import Derivatives, derivatives_of, power
+from sciml.jets.activations import FUNCTIONS, Derivatives, derivatives_of, power
 from sciml.jets.autograd import AutogradJets
 from sciml.jets.faa_di_bruno import dense, rule_of
 from sciml.jets.streams import ElementwiseLayer, Layer, Streams
 from sciml.typing import MultiIndex
+
+# Points that a module is tried on, and numbers of coordinates it may have then.
+_PROBES, _WIDEST = 3, 32
+_AGREE = 1e-5
+# The name that a tracer gives to a tensor it met, and the mark of a step that depends on the inputs.
+_BAKED, _VARIED = "_tensor_constant", "varied"
 
 
 @runtime_checkable
@@ -87,7 +101,7 @@ class Propagation:
             return module.jets(streams, self)
         graph = _graph(module)
         assert graph is not None
-        return tracing.run(graph, module, streams, self)
+        return _run(graph, module, streams, self)
 
     def activation(self, known: Derivatives, streams: Streams) -> Streams:
         """Streams through an activation, computed when they are asked for."""
@@ -175,7 +189,8 @@ def layers_of(module: nn.Module, at_coordinates: bool = True) -> list[nn.Linear 
             return None
         parts = [(part, at_coordinates) for part in module.parts()]
     elif (graph := _graph(module)) is not None:
-        parts = [(part, at_coordinates and first) for part, first in tracing.parts(graph, module)]
+        called = [node for node in graph.nodes if node.op == "call_module"]
+        parts = [(module.get_submodule(node.target), at_coordinates and node.args[0].op == "placeholder") for node in called]
     else:
         return None
     found: list[nn.Linear | nn.LayerNorm] = []
@@ -192,25 +207,242 @@ def _altered(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in vars(module)
 
 
-def _graph(module: nn.Module) -> fx.Graph | None:
-    """The operations of a module whose ``forward`` is its own, if jets can pass them."""
-    if hasattr(module, "jets") or any(map(_altered, module.modules())):
-        # What says how jets pass it, and is not propagated, has a forward that says something else.
-        return None
-
-    def values(graph: fx.Graph, points: Tensor) -> Tensor:
-        # With second derivatives, so that what only fails with these is known before it matters.
-        names = tuple(map(str, range(points.shape[1])))
-        first = tuple((name,) for name in names)
-        plan = ((), *first, *itertools.combinations_with_replacement(names, 2))
-        units = torch.eye(len(names)).to(points)[:, None].expand(-1, *points.shape)
-        streams = Streams(((), *first), torch.cat([points[None], units]))
-        return tracing.run(graph, module, streams, Propagation(plan, names)).values[0]
-
-    return tracing.traced(module, lambda part: layers_of(part, at_coordinates=False) is not None, values)
-
-
 def _says_both(kind: type) -> bool:
     """Whether ``forward`` and ``jets`` come from the same class."""
     source = [next((each for each in kind.__mro__ if name in vars(each)), None) for name in ("forward", "jets")]
     return source[0] is not None and source[0] is source[1]
+
+
+class _UnknownOperationError(Exception):
+    """An operation that jets cannot pass."""
+
+
+_graphs: WeakKeyDictionary[nn.Module, tuple[Any, fx.Graph | None]] = WeakKeyDictionary()
+
+
+def _graph(module: nn.Module) -> fx.Graph | None:
+    """The operations of a module whose ``forward`` is its own, or None where jets cannot pass one of them."""
+    if hasattr(module, "jets") or any(map(_altered, module.modules())) or type(module).__module__.startswith("torch."):
+        # What says how jets pass it, and is not propagated, has a forward that says something else.
+        return None
+    # Plain numbers become part of what was followed: with other ones it is followed anew.
+    settings = [
+        (name, value) for part in module.modules() for name, value in vars(part).items() if isinstance(value, int | float | str)
+    ]
+    known = _graphs.get(module)
+    if known is None or known[0] != settings:
+        known = _graphs[module] = settings, _followed(module)
+    return known[1]
+
+
+def _passable(part: nn.Module) -> bool:
+    """Whether jets pass a module inside, which stays whole then."""
+    return layers_of(part, at_coordinates=False) is not None
+
+
+def _followed(module: nn.Module) -> fx.Graph | None:
+    # Known before the tracing begins, during which modules cannot be called.
+    whole = {id(part) for part in module.modules() if part is not module and _passable(part)}
+
+    class Tracer(fx.Tracer):
+        # Symbols, not the numbers of now: what a buffer holds may change.
+        proxy_buffer_attributes = True
+
+        def is_leaf_module(self, part: nn.Module, name: str) -> bool:
+            return id(part) in whole or super().is_leaf_module(part, name)
+
+    try:
+        graph = Tracer().trace(module)
+    except Exception:
+        return None
+    # Tensors that were computed on the way stand for what may have changed by the time they are used.
+    baked = [node.target for node in graph.nodes if node.op == "get_attr" and node.target.startswith(_BAKED)]
+    for name in baked:
+        delattr(module, name)
+    if baked:
+        return None
+    inside = [module.get_submodule(node.target) for node in graph.nodes if node.op == "call_module"]
+    for node in graph.nodes:
+        # Whether a step depends on the inputs; others are constants.
+        varied = node.op in ("placeholder", "call_module") or any(each.meta[_VARIED] for each in node.all_input_nodes)
+        node.meta[_VARIED] = varied
+    called = [node.target for node in graph.nodes if node.meta[_VARIED] and node.op in ("call_function", "call_method")]
+    if not all(map(_passable, inside)) or not all(target in _OPERATIONS for target in called):
+        return None
+    return graph if _agrees(graph, module) else None
+
+
+def _agrees(graph: fx.Graph, module: nn.Module) -> bool:
+    """Whether a graph gives the values of the module at some points."""
+    points, own = tried(module)
+    if own is None:
+        return False
+    # With second derivatives, so that what only fails with these is known before it matters.
+    names = tuple(map(str, range(points.shape[1])))
+    first = tuple((name,) for name in names)
+    plan = ((), *first, *itertools.combinations_with_replacement(names, 2))
+    units = torch.eye(len(names)).to(points)[:, None].expand(-1, *points.shape)
+    streams = Streams(((), *first), torch.cat([points[None], units]))
+    try:
+        with torch.no_grad():
+            found = _run(graph, module, streams, Propagation(plan, names)).values[0]
+    except (_UnknownOperationError, AttributeError, TypeError, RuntimeError, IndexError):
+        return False
+    return own.shape == found.shape and torch.allclose(own, found, rtol=_AGREE, atol=_AGREE)
+
+
+def tried(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Random points of as many coordinates as a module takes, and its outputs there, or None."""
+    like = next((each for each in (*module.parameters(), *module.buffers()) if each.is_floating_point()), torch.zeros(()))
+    generator = torch.Generator().manual_seed(0)
+    points = torch.zeros(())
+    for count in range(1, _WIDEST + 1):
+        points = torch.rand(_PROBES, count, generator=generator).to(like)
+        with torch.no_grad():
+            try:
+                own = module(points)
+            except Exception:
+                continue
+        return points, own if isinstance(own, Tensor) else None
+    return points, None
+
+
+def _run(graph: fx.Graph, module: nn.Module, streams: Streams, propagation: Propagation) -> Streams:
+    """Streams behind a module that was traced."""
+    known: dict[fx.Node, Any] = {}
+    for node in graph.nodes:
+        given = fx.map_arg(node.args, known.__getitem__)
+        if node.op == "placeholder":
+            known[node] = streams
+        elif node.op == "get_attr":
+            known[node] = operator.attrgetter(node.target)(module)
+        elif node.op == "call_module":
+            known[node] = propagation.through(module.get_submodule(node.target), *given)
+        elif node.op == "output":
+            known[node] = given[0]
+        else:
+            options = fx.map_arg(node.kwargs, known.__getitem__)
+            varied = node.meta[_VARIED]
+            known[node] = _OPERATIONS[node.target](propagation, *given, **options) if varied else _made(node, given, options)
+    found = known[node]
+    if not isinstance(found, Streams):
+        raise _UnknownOperationError
+    return found
+
+
+def _made(node: fx.Node, given: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """A constant that follows from others."""
+    target: Any = node.target
+    return getattr(given[0], target)(*given[1:], **options) if node.op == "call_method" else target(*given, **options)
+
+
+def _row(value: Any, like: Tensor) -> Tensor:
+    """A constant that is the same at all points: a number, or one for each column."""
+    if isinstance(value, int | float):
+        return like.new_tensor(value)
+    if isinstance(value, Tensor) and (value.ndim < 2 or (value.ndim == 2 and len(value) == 1)):
+        return value.reshape(-1) if value.ndim else value
+    raise _UnknownOperationError
+
+
+def _add(propagation: Propagation, first: Any, second: Any, *, alpha: float = 1.0) -> Streams:
+    if isinstance(first, Streams) and isinstance(second, Streams):
+        return propagation.sum(first, second, alpha)
+    if isinstance(first, Streams):
+        like = first.values
+        return propagation.affine(first, like.new_ones(()), alpha * _row(second, like))
+    like = second.values
+    return propagation.affine(second, like.new_tensor(alpha), _row(first, like))
+
+
+def _subtract(propagation: Propagation, first: Any, second: Any) -> Streams:
+    return _add(propagation, first, second, alpha=-1.0)
+
+
+def _multiply(propagation: Propagation, first: Any, second: Any) -> Streams:
+    if isinstance(first, Streams) and isinstance(second, Streams):
+        return propagation.product(first, second)
+    streams, other = (first, second) if isinstance(first, Streams) else (second, first)
+    return propagation.affine(streams, _row(other, streams.values), streams.values.new_zeros(()))
+
+
+def _divide(propagation: Propagation, first: Any, second: Any) -> Streams:
+    if isinstance(second, Streams):
+        return _multiply(propagation, first, propagation.activation(power(-1), second))
+    return _multiply(propagation, first, 1 / _row(second, first.values))
+
+
+def _matrix(propagation: Propagation, streams: Streams, matrix: Tensor) -> Streams:
+    if not isinstance(streams, Streams) or not isinstance(matrix, Tensor) or matrix.ndim != 2:
+        raise _UnknownOperationError
+    return Streams(streams.indices, streams.values @ matrix)
+
+
+def _power(propagation: Propagation, streams: Any, exponent: Any) -> Streams:
+    if not isinstance(streams, Streams) or not isinstance(exponent, int | float):
+        raise _UnknownOperationError
+    return propagation.activation(power(exponent), streams)
+
+
+def _along_columns(dim: Any) -> None:
+    if dim not in (-1, 1):
+        raise _UnknownOperationError
+
+
+def _concatenate(propagation: Propagation, branches: Sequence[Streams], dim: int = 0) -> Streams:
+    _along_columns(dim)
+    return propagation.concatenation(branches)
+
+
+def _columns(propagation: Propagation, given: Any, where: Any) -> Any:
+    if isinstance(given, tuple):
+        return given[where]
+    chosen = where[-1] if isinstance(where, tuple) and len(where) == 2 and where[0] in (slice(None), ...) else None
+    if not isinstance(chosen, slice | list):
+        raise _UnknownOperationError
+    return Streams(given.indices, given.values[..., chosen])
+
+
+def _parted(cut: Callable[..., Sequence[Tensor]]) -> Callable[..., tuple[Streams, ...]]:
+    def apply(propagation: Propagation, streams: Streams, size: Any, dim: int = 0) -> tuple[Streams, ...]:
+        _along_columns(dim)
+        return tuple(Streams(streams.indices, each) for each in cut(streams.values, size, dim=-1))
+
+    return apply
+
+
+def _gathered(gather: Callable[..., Tensor]) -> Callable[..., Streams]:
+    def apply(propagation: Propagation, streams: Streams, dim: Any = None, keepdim: bool = False) -> Streams:
+        _along_columns(dim)
+        if not keepdim:
+            raise _UnknownOperationError
+        return Streams(streams.indices, gather(streams.values, dim=-1, keepdim=True))
+
+    return apply
+
+
+def _elementwise(known: Derivatives) -> Callable[..., Streams]:
+    def apply(propagation: Propagation, streams: Streams, **options: Any) -> Streams:
+        if any(value not in (False, "none") for value in options.values()):
+            raise _UnknownOperationError
+        return propagation.activation(known, streams)
+
+    return apply
+
+
+_OPERATIONS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((operator.add, operator.iadd, torch.add, "add"), _add),
+    **dict.fromkeys((operator.sub, operator.isub, torch.sub, "sub"), _subtract),
+    **dict.fromkeys((operator.mul, operator.imul, torch.mul, "mul"), _multiply),
+    **dict.fromkeys((operator.truediv, operator.itruediv, torch.div, "div"), _divide),
+    **dict.fromkeys((operator.matmul, torch.matmul, "matmul", torch.mm, "mm"), _matrix),
+    **dict.fromkeys((operator.pow, torch.pow, "pow"), _power),
+    **dict.fromkeys((operator.neg, torch.neg, "neg"), lambda propagation, streams: _multiply(propagation, streams, -1.0)),
+    **dict.fromkeys((torch.cat, torch.concat, torch.concatenate), _concatenate),
+    **{target: _parted(torch.chunk) for target in (torch.chunk, "chunk")},
+    **{target: _parted(torch.split) for target in (torch.split, "split")},
+    **{target: _gathered(torch.mean) for target in (torch.mean, "mean")},
+    **{target: _gathered(torch.sum) for target in (torch.sum, "sum")},
+    **{target: _elementwise(known) for target, known in FUNCTIONS.items()},
+    operator.getitem: _columns,
+}

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from sciml._text import among, listed
 from sciml.errors import ModelError, ProblemError, SciMLError
 from sciml.jets import AutogradJets
-from sciml.jets.propagation import Propagation, layers_of
+from sciml.jets.propagation import Propagation, layers_of, tried
 from sciml.jets.taylor import HIGHEST, closed, seeds
-from sciml.jets.tracing import tried
 from sciml.typing import MultiIndex
 
 

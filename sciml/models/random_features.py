@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from sciml.errors import ModelError
 from sciml.jets.activations import Sin, SinOfFirst
-from sciml.jets.propagation import Propagation, Streams, layers_of
-from sciml.jets.tracing import tried
+from sciml.jets.propagation import Propagation, Streams, layers_of, tried
 from sciml.models.base import Block, SequentialModel, linear
 from sciml.models.layer_outputs import head_of
 from sciml.models.mlp import MLP

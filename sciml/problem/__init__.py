@@ -2,8 +2,7 @@
 
 from sciml.problem.boundary_conditions import Dirichlet, Initial, Neumann, Outflow, Periodic, Robin
 from sciml.problem.composite import composite
-from sciml.problem.conditions import Condition, condition
-from sciml.problem.definition import equation
+from sciml.problem.conditions import Condition, condition, equation
 from sciml.problem.experiments import experiments
 from sciml.problem.integral_conditions import Integral, Mean, Point
 from sciml.problem.measurements import Measurements

@@ -75,11 +75,6 @@ class Initial(Targets):
         found.targets = {key: values.get(key, target) for key, target in self.targets.items()}
         return found
 
-    def orders(self, problem: ProblemLike) -> dict[tuple[str, int], Target]:
-        """The targets by field and number of time derivatives."""
-        split = {key: self.split(key, problem.fields, problem.time) for key in self.targets}
-        return {(field, len(index)): self.targets[key] for key, (field, index) in split.items()}
-
     def place(self, problem: ProblemLike) -> Place:
         assert problem.time is not None
         start = Face(problem.time, "lower")

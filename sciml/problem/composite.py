@@ -101,16 +101,19 @@ def composite(problems: Mapping[str, Problem], on: Mapping[str, Domain], *, flux
     first = next(iter(members.values()))
     _check(members, on, flux)
     parts = {name: on[name] for name in members}
+    common = {(one, two): _common(parts[one], parts[two]) for one, two in combinations(parts, 2)}
+    surfaces = {pair: surface for pair, surface in common.items() if surface is not None}
+    alone = [name for name in on if not any(name in pair for pair in surfaces)]
+    if alone:
+        raise ProblemError(f"the part {listed(alone)} meets no other one: parts must share a piece of their boundaries")
     conditions: list[Condition] = []
     for name, member in members.items():
         for each in member.conditions:
             here = _placed(each, first.domain, parts[name], first.time)
             if here is not None:
                 conditions.append(condition_of(here, name, member))
-    for one, two in combinations(parts, 2):
-        surface = _common(parts[one], parts[two])
-        if surface is not None:
-            conditions += _joints(members, surface, one, two, flux)
+    for (one, two), surface in surfaces.items():
+        conditions += _joints(members, surface, one, two, flux)
     own = tuple(dict.fromkeys(name for member in members.values() for name in member.unknowns))
     return united(Composite, members, own, conditions, parts)
 
@@ -127,10 +130,6 @@ def _check(members: Mapping[str, Problem], on: Mapping[str, Domain], flux: str) 
             f"{kind.__name__} has no method {flux!r}: it returns what flows, a tensor for each coordinate of space, and is "
             "continuous where parts meet"
         )
-    met = [{one, two} for one, two in combinations(on, 2) if _common(on[one], on[two])]
-    alone = [name for name in on if not any(name in each for each in met)]
-    if alone:
-        raise ProblemError(f"the part {listed(alone)} meets no other one: parts must share a piece of their boundaries")
 
 
 def _common(one: Domain, two: Domain) -> Interface | None:

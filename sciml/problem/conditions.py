@@ -263,6 +263,36 @@ class Residual(Condition):
         return tuple(Term(name, place, residual) for name, residual in parts.items())
 
 
+def equation(function: Callable[..., Any] | None = None, *, on: Domain | None = None) -> Any:
+    """Decorator: a method of a problem is a residual that must vanish everywhere inside the domain, or a part of it.
+
+    The method receives fields and coordinates by name, each of shape ``(n,)``, and returns a tensor of that shape.
+
+    Args:
+        function: the method; left out where there are arguments, ``@sciml.equation(on=left)``.
+        on: the part of the domain where it holds, a domain with the same coordinates; by default all of it. A field that
+            only equations of a part ask for lives there: elsewhere its values mean nothing, and errors and pictures leave
+            them out.
+
+    Raises:
+        ProblemError: ``on`` is no domain.
+
+    Example:
+        >>> import sciml
+        >>> from sciml import d
+        >>> @sciml.equation
+        ... def decay(self, u, t):
+        ...     return d(u, t) + self.rate * u
+    """
+    if on is not None and not isinstance(on, Domain):
+        raise ProblemError(f"equation: on= must be a domain, the part where the equation holds; given: {on!r}")
+    if function is None:
+        return lambda method: equation(method, on=on)
+    function._sciml_equation = True  # type: ignore[attr-defined]
+    function._sciml_part = on  # type: ignore[attr-defined]
+    return function
+
+
 def condition(*, on: Region | Interface) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: a method of a problem is a residual that must vanish on part of the boundary.
 

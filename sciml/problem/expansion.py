@@ -99,7 +99,7 @@ def _made(problem: Problem, members: Mapping[str, Any]) -> Any:
     """A copy of a problem whose class has more members."""
     cls = type(problem)
     made: Any = object.__new__(type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **members}))
-    made.__dict__.update({key: value for key, value in problem.__dict__.items() if key != "_system"}, _is_complex={})
+    made.__dict__.update({key: value for key, value in problem.__dict__.items() if key != "system"}, _is_complex={})
     return made
 
 

@@ -93,15 +93,10 @@ class Observation:
         return 1.0 if self.sigma is None else float(self.sigma.reciprocal().square().mean().rsqrt())
 
     def part(self, chosen: Tensor) -> Observation:
-        """The same at some of the points."""
+        """The same at some of the points, by number, which may occur again, or one truth value for each."""
         chosen = chosen.to(self.measured.device)
         sigma = self.sigma if self.sigma is None or self.sigma.ndim == 0 else self.sigma[chosen]
         return replace(self, measured=self.measured[chosen], sigma=sigma)
-
-    def repeated(self, times: int) -> Observation:
-        """The same values several times, one copy after another."""
-        sigma = self.sigma if self.sigma is None or self.sigma.ndim == 0 else self.sigma.repeat(times)
-        return replace(self, measured=self.measured.repeat(times), sigma=sigma)
 
 
 @dataclass(frozen=True)

@@ -67,14 +67,14 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
     cls = type(origin)
     names = (*problem.promoted, *ranges)
     members: dict[str, Any] = {name: Promoted(name) for name in names}
-    members |= {"domain": domain, "_promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    members |= {"domain": domain, "promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
     if hasattr(cls, "reference"):
         # A stored reference belongs to one value of the constants; a formula holds for all.
         static = inspect.getattr_static(cls, "reference")
         formula = isinstance(static, staticmethod | classmethod) or inspect.isfunction(cls.reference)
         members["reference"] = reference if formula else None
     made: Any = object.__new__(type(cls.__name__, (cls,), members))
-    kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "_system"}
+    kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "system"}
     given = tuple(name for name in problem.__dict__["_given"] if name not in names)
     made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})
     return made

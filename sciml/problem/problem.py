@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +16,9 @@ from sciml.errors import ProblemError
 from sciml.geometry import Domain, Interior, Place, Within, clipped
 from sciml.geometry.coordinates import points_from
 from sciml.jets import AutogradJets, JetSpace
-from sciml.jets.calculus import check_residual, describe
-from sciml.problem.composite_fields import Composites
+from sciml.jets.calculus import check_names, check_residual, describe
+from sciml.problem.composite_fields import Composites, checked
 from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
-from sciml.problem.definition import check_definition, time_of
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.parametric import Promoted, extended, promoted
 from sciml.problem.structure import Asked, System
@@ -85,9 +84,11 @@ class Problem:
     _given: tuple[str, ...]
     _equations: ClassVar[dict[str, tuple[str, ...]]] = {}
     _methods: ClassVar[dict[str, Residual]] = {}
-    _composites: ClassVar[Composites] = Composites()
+    # The complex fields and vectors.
+    composites: ClassVar[Composites] = Composites()
+    # The names of the constants that are coordinates here, the last ones; see ``promote``.
+    promoted: ClassVar[tuple[str, ...]] = ()
     _is_complex: dict[str, bool]
-    _promoted: ClassVar[tuple[str, ...]] = ()
     _spans: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -107,7 +108,7 @@ class Problem:
             cls._spans = cls.fields if isinstance(cls.fields, Mapping) else {}
             cls.fields = list(cls.fields) if isinstance(cls.fields, Mapping) else cls.fields
         if "domain" in {name for owner in cls.__mro__ for name in vars(owner)}:
-            cls._composites = check_definition(cls, Problem)
+            cls.composites = _check_definition(cls)
 
     def __init__(self, **constants: Any) -> None:
         if not isinstance(getattr(type(self), "domain", None), Domain):
@@ -128,7 +129,7 @@ class Problem:
                     f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
                     f"{value!r}"
                 )
-        time = time_of(type(self), Problem)
+        time = _time_of(type(self))
         own = [each.by_field(self.composites, time) for each in type(self).conditions]
         self.__dict__.update(constants, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={})
         self.__dict__["conditions"] = (*own, *type(self)._methods.values())
@@ -175,11 +176,6 @@ class Problem:
         return {field: names for field, names in found.items() if names}
 
     @property
-    def composites(self) -> Composites:
-        """The complex fields and vectors."""
-        return type(self)._composites
-
-    @property
     def constants(self) -> dict[str, Any]:
         """The values of the constants, unknown ones included."""
         return {name: getattr(self, name) for name in self._constants()}
@@ -198,7 +194,7 @@ class Problem:
         """A copy in which constants, usually the unknown ones, have these values, numbers or tensors."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
-        copy.__dict__.pop("_system", None)
+        copy.__dict__.pop("system", None)
         known = self._constants()
         for name, value in values.items():
             if name not in known:
@@ -225,11 +221,6 @@ class Problem:
         copy.__dict__.update(functions)
         copy.__dict__["conditions"] = tuple(condition.begun(initial) for condition in self.conditions)
         return copy
-
-    @property
-    def promoted(self) -> tuple[str, ...]:
-        """The names of the constants that are coordinates here, the last ones; see ``promote``."""
-        return type(self)._promoted
 
     def promote(self, **ranges: tuple[float, float]) -> Problem:
         """The problem for all values of some constants at once: each becomes one more coordinate, the last one.
@@ -339,8 +330,8 @@ class Problem:
     ) -> dict[str, Callable[[Evaluation], Tensor]]:
         """A residual by its name, or by ``name.real`` and ``name.imag`` where its arguments and values are complex."""
         if name not in self._is_complex:
-            complex_numbers = self.composites.has_complex(names)
-            self._is_complex[name] = complex_numbers and _is_complex(value(self.system.probe()))
+            probed = value(self.system.probe()) if self.composites.has_complex(names) else None
+            self._is_complex[name] = isinstance(probed, Tensor) and probed.is_complex()
         if not self._is_complex[name]:
             return {name: lambda evaluation: check_residual(name, value(evaluation), evaluation.space)}
 
@@ -354,13 +345,10 @@ class Problem:
         columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
         return JetSpace(columns, self.fields, AutogradJets(trial, points, self.coordinates, self.fields))
 
-    @property
+    @cached_property
     def system(self) -> System:
         """The compiled problem: terms, the jets that each asks for, orders."""
-        known: System | None = self.__dict__.get("_system")
-        if known is None:
-            known = self.__dict__["_system"] = System(self)
-        return known
+        return System(self)
 
     def asked(self) -> Asked:
         """The derivatives that the equations ask for, by field and multi-index."""
@@ -422,5 +410,60 @@ def _slope(field: str, coordinate: str, evaluation: Evaluation) -> Tensor:
     return evaluation.space.jet(field, (coordinate,))
 
 
-def _is_complex(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_complex()
+def _time_of(cls: type[Problem]) -> str | None:
+    """The name of the time coordinate of a problem class, or None."""
+    name = cls.time
+    if name in cls.domain.coordinates:
+        return name
+    if name is not None and "time" in {key for owner in cls.__mro__ if owner is not Problem for key in vars(owner)}:
+        raise ProblemError(
+            f"{cls.__name__}: time = {name!r} is not a coordinate of its domain; coordinates: {listed(cls.domain.coordinates)}"
+        )
+    return None
+
+
+def _check_definition(cls: type[Problem]) -> Composites:
+    """Refuse a problem class with wrong names, shapes or regions, and return its complex fields and vectors."""
+    name, domain = cls.__name__, cls.domain
+    if not isinstance(domain, Domain):
+        raise ProblemError(f"{name}: domain must be a sciml.Box, sciml.Disk or another domain; given: {domain!r}")
+    fields = cls.fields
+    if not isinstance(fields, list | tuple) or not all(isinstance(field, str) and field.isidentifier() for field in fields):
+        raise ProblemError(f"{name}: fields must be a list of names, as in fields = ['u', 'v']; given: {fields!r}")
+    if not fields:
+        raise ProblemError(f"{name} has no fields: name what is to be solved for, as in fields = ['u']")
+    doubled = {field for field in fields if list(fields).count(field) > 1 or field in domain.coordinates}
+    if doubled:
+        raise ProblemError(
+            f"{name}: {listed(sorted(doubled))} is named twice; fields: {listed(fields)}; coordinates: "
+            f"{listed(domain.coordinates)}"
+        )
+    for field, names in cls._spans.items():
+        own = names if isinstance(names, list | tuple) else ()
+        if not own or not set(own) <= set(domain.coordinates):
+            if names is complex:
+                instead = f"A complex field is stated by its parts, as in complex_fields = {{{field!r}: ('re', 'im')}}"
+            else:
+                instead = "A number that is to be found is a sciml.Unknown"
+            raise ProblemError(
+                f"{name}: fields[{field!r}] must name the coordinates on which {field!r} depends, one or more of "
+                f"{listed(domain.coordinates)}; given: {names!r}. {instead}"
+            )
+    composites = checked(name, cls.complex_fields, cls.vectors, fields, domain.coordinates)
+    known = (*fields, *composites.names)
+    time = _time_of(cls)
+    for equation_name, names in cls._equations.items():
+        check_names(f"{name}: equation {equation_name!r}", names, known, domain.coordinates)
+    if isinstance(cls.conditions, Condition) or not isinstance(cls.conditions, list | tuple):
+        raise ProblemError(f"{name}: conditions must be a list; given: {cls.conditions!r}")
+    for condition in (*cls.conditions, *cls._methods.values()):
+        if not isinstance(condition, Condition):
+            raise ProblemError(
+                f"{name}: conditions holds {condition!r}, which is not a condition; use sciml.Initial, Dirichlet, "
+                "Neumann, Robin, Point or Periodic, or mark a method with @sciml.condition(on=...)"
+            )
+        if isinstance(condition, Residual):
+            condition.check(known, domain.coordinates, time)
+        else:
+            condition.by_field(composites, time).check(fields, domain.coordinates, time)
+    return composites
