@@ -423,6 +423,11 @@ class PiecewiseBasis(Basis1D):
         ]
         return element, self._places.to(x.device)[element], tables
 
+    def tables(self, x: Tensor, highest: int) -> list[Tensor]:
+        """All functions' derivatives at places ``(n,)`` from the zeroth to the highest, each ``(n, width)``."""
+        _, functions, tables = self.scattered(x, highest)
+        return [x.new_zeros(len(x), self.width).scatter(1, functions, table) for table in tables]
+
     @property
     def ranks(self) -> Tensor:
         """The place of each function if they are sorted along the coordinate: then those of an element are neighbours."""
