@@ -97,6 +97,7 @@ def test_knots_are_cubic_pieces():
     at = torch.linspace(0, 1, 23, dtype=torch.float64)[:, None]
     assert torch.allclose(cubic(at), at**3 - at, atol=1e-14)
     assert torch.allclose(cubic.partial(at, (2,)), 6 * at, atol=1e-12)
+    assert repr(axis_from({"kind": "knots", "nodes": [0.0, 0.3, 1.0]})) == repr(axis)
 
 
 def test_faces_and_layers():
