@@ -43,7 +43,6 @@ from sciml.solvers import (
     HardConstraints,
     ProgressLine,
     Weightings,
-    fixed,
 )
 from sciml.solvers.batching import predicted
 from sciml.solvers.discrete_problem import device_of
@@ -432,7 +431,7 @@ def fit(
     kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)
     options = Options(
         points=points,
-        weights=fixed(weights),
+        weights=None if isinstance(weights, Balanced) else weights,
         exact=exact,
         dtype=kind,
         device=device,

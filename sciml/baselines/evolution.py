@@ -16,7 +16,7 @@ from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.baselines.refinement import described
 from sciml.baselines.task import INTEGRATORS, Solved, Task
 from sciml.errors import BaselineError
-from sciml.models import Grid, GridFunction, Knots
+from sciml.models import Grid, GridFunction, PiecewiseBasis
 from sciml.solvers import ResidualSystem
 from sciml.typing import Array
 
@@ -78,7 +78,8 @@ def _function(lines: MethodOfLines, result: Any, rtol: float, budget: Budget) ->
     names = [lines.time, *(lines.grid.coordinates[first] for first, _ in zip(firsts, lines.grid.axes, strict=False))]
     order = np.argsort([lines.problem.coordinates.index(name) for name in names]).tolist()
     values = np.ascontiguousarray(shaped.transpose(*order, len(names)))
-    own = [Knots(knots), *lines.grid.axes.values()]
+    # Cubic: a value and a slope at each knot.
+    own = [PiecewiseBasis(knots, degree=3, smooth=2, scaled=False), *lines.grid.axes.values()]
     return GridFunction([own[k] for k in order], torch.from_numpy(values))
 
 

@@ -155,7 +155,7 @@ class Propagation:
     def closed_form(self, function: Callable[[Tensor], Tensor], streams: Streams) -> Streams:
         """The jets of a function without parameters of the coordinates, which may be scaled one by one; without a graph."""
         points = streams.values[0].detach()
-        units = {index[0]: row[0] for index, row in streams.parts().items() if len(index) == 1}
+        units = streams.units()
         columns = {name: self.coordinates.index(name) for name in units}
         with torch.enable_grad():
             fields = tuple(map(str, range(function(points).shape[1])))

@@ -36,6 +36,10 @@ class Streams:
         """Each stream by its derivative, shape ``(n, width)``."""
         return dict(zip(self.indices, self.values.unbind(0), strict=True))
 
+    def units(self) -> dict[str, Tensor]:
+        """What the columns of coordinates, scaled one by one, rise by each coordinate, shape ``(width,)``."""
+        return {index[0]: row[0] for index, row in self.parts().items() if len(index) == 1}
+
     def aligned(self, indices: tuple[MultiIndex, ...]) -> Tensor:
         """The streams of ``indices``, zeros for those that vanish."""
         if indices == self.indices:

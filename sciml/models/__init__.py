@@ -2,7 +2,7 @@
 
 from typing import Any as _Any
 
-from sciml.models.bases import Basis1D, Chebyshev, FiniteDifferences, Fourier, Knots, Nodal, PiecewiseBasis
+from sciml.models.bases import Basis1D, Chebyshev, FiniteDifferences, Fourier, Nodal, PiecewiseBasis
 from sciml.models.blocks import (
     Concatenation,
     FourierFeatures,
@@ -43,7 +43,6 @@ __all__ = [
     "Grid",
     "GridFunction",
     "GridJets",
-    "Knots",
     "Nodal",
     "PeriodicEmbedding",
     "PeriodicInputs",

@@ -423,6 +423,11 @@ class PiecewiseBasis(Basis1D):
         ]
         return element, self._places.to(x.device)[element], tables
 
+    def tables(self, x: Tensor, highest: int) -> list[Tensor]:
+        """All functions' derivatives at places ``(n,)`` from the zeroth to the highest, each ``(n, width)``."""
+        _, functions, tables = self.scattered(x, highest)
+        return [x.new_zeros(len(x), self.width).scatter(1, functions, table) for table in tables]
+
     @property
     def ranks(self) -> Tensor:
         """The place of each function if they are sorted along the coordinate: then those of an element are neighbours."""
@@ -487,27 +492,8 @@ class PiecewiseBasis(Basis1D):
         return self if not drop else PiecewiseBasis(np.delete(self.breaks, drop), self.degree, self.smooth)
 
 
-class Knots(PiecewiseBasis):
-    """Cubic Hermite functions: a value and a slope at each knot, numbered value, slope, value, slope, ...
-
-    Args:
-        nodes: the knots, increasing, at least two.
-
-    Example:
-        >>> import torch
-        >>> numbers, factors = Knots([0.0, 1.0]).table(torch.tensor([0.5], dtype=torch.float64), 0)
-        >>> factors.tolist()
-        [[0.5, 0.125, 0.5, -0.125]]
-    """
-
-    kind = "knots"
-
-    def __init__(self, nodes: Sequence[float] | Array) -> None:
-        super().__init__(nodes, degree=3, smooth=2, scaled=False)
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {"kind": self.kind, "nodes": self.nodes.tolist()}
+# Saved functions may call cubic Hermite functions so.
+Basis1D._kinds["knots"] = lambda nodes: PiecewiseBasis(nodes, degree=3, smooth=2, scaled=False)
 
 
 def axis_from(config: dict[str, Any]) -> Basis1D:

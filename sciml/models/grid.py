@@ -113,7 +113,7 @@ class Grid:
     def face_weights(self, face: Face) -> Array:
         """A quadrature over the nodes of a face."""
         others = [axis.weights for name, axis in self.axes.items() if name != face.coordinate]
-        return reduce(np.multiply.outer, others).ravel() if others else np.ones(1)
+        return reduce(np.multiply.outer, others, np.ones(())).ravel()
 
     def at_nodes(self, numbers: Array) -> Sites:
         """Some of the nodes as the points of a residual."""

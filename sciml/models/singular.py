@@ -125,7 +125,7 @@ class CornerFunctions(Block):
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Every derivative from those of the analytic functions."""
         names = propagation.coordinates
-        units = {index[0]: row[0] for index, row in streams.parts().items() if len(index) == 1}
+        units = streams.units()
         slopes = [float(units[name][column]) if name in units else 0.0 for column, name in enumerate(names)]
         orders = [(index.count(names[0]), index.count(names[1])) for index in propagation.plan]
         return Streams(propagation.plan, self._at(streams.values[0].detach(), orders, slopes))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -16,7 +17,29 @@ from sciml.models.base import Block, SequentialModel, linear
 from sciml.models.bases import chebyshev, waves
 
 
-class Spectral(SequentialModel):
+class Expansion(SequentialModel):
+    """Products of fixed functions with only their weights free."""
+
+    @property
+    def widths(self) -> dict[str, int | None]:
+        return {**super().widths, "inputs": self.basis.inputs if len(self.layers) else None}
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights, shape ``(F, width)``."""
+        return cast(nn.Linear, self.layers[-1]).weight
+
+    @property
+    def basis(self) -> Products:
+        """The products, without their weights."""
+        return cast(Products, self.layers[0])
+
+    def fill(self, basis: Products, outputs: int) -> None:
+        """Take products and weights of zero."""
+        self.layers.extend([basis, linear(basis.width, outputs, zero=True, bias=False)])
+
+
+class Spectral(Expansion):
     r"""Products of Chebyshev polynomials, or of waves along periodic coordinates, with only their weights free.
 
     .. math::  u(x) = \sum_k w_k \prod_i \phi_{k_i}(x_i), \qquad \sum_i (k_i/n_i)^2 \le 1
@@ -66,20 +89,6 @@ class Spectral(SequentialModel):
         self.periodic = tuple(periodic)
         self.build_if_asked(inputs, outputs)
 
-    @property
-    def widths(self) -> dict[str, int | None]:
-        return {**super().widths, "inputs": self.basis.inputs if len(self.layers) else None}
-
-    @property
-    def weight(self) -> Tensor:
-        """The weights, shape ``(F, width)``."""
-        return cast(nn.Linear, self.layers[-1]).weight
-
-    @property
-    def basis(self) -> Products:
-        """The products, without their weights."""
-        return cast(Products, self.layers[0])
-
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Make the products and set all their weights to zero; nothing is random here.
 
@@ -92,8 +101,15 @@ class Spectral(SequentialModel):
                 f"Spectral has degrees {self.degree} and periodic columns {self.periodic} for {inputs} coordinates; give one "
                 "degree, or one for each coordinate, and count columns from 0"
             )
-        basis = Products(degrees, self.periodic)
-        self.layers.extend([basis, linear(basis.width, outputs, zero=True, bias=False)])
+        sizes = [(2 * n if column in self.periodic else n) + 1 for column, n in enumerate(degrees)]
+        kinds = [waves if column in self.periodic else chebyshev for column in range(inputs)]
+        tables = [partial(kind, degree=n) for kind, n in zip(kinds, degrees, strict=True)]
+        self.fill(Products(tables, ellipsoid(degrees, self.periodic, _by_size(sizes))), outputs)
+
+    @property
+    def degrees_of(self) -> Tensor:
+        """The degree of every product along every coordinate, shape ``(width, D)``."""
+        return _degrees_of(self.basis.numbers, self.periodic)
 
     def start_from(self, other: Spectral) -> None:
         """Take over the weights of products that both have; the others become zero."""
@@ -109,7 +125,7 @@ class Spectral(SequentialModel):
         weight = self.weight.detach()
         whole = float(weight.norm()) or 1.0
         found = []
-        for degrees in self.basis.degrees_of.T:
+        for degrees in self.degrees_of.T:
             high = degrees >= math.ceil(5 / 6 * int(degrees.max())) if int(degrees.max()) else degrees < 0
             found.append(float(weight[:, high].norm()) / whole)
         return tuple(found)
@@ -121,42 +137,37 @@ class Spectral(SequentialModel):
 
 
 class Products(Block):
-    """All products of one function a coordinate with degrees in the ellipsoid; waves are numbered 1, cos, sin, ..."""
+    """Products of one function a coordinate, ``table(x, highest=...)`` giving the functions of a coordinate and derivatives.
+
+    Args:
+        tables: for each coordinate what gives at places ``(n,)`` the derivatives from the zeroth, each ``(n, functions)``.
+        numbers: the numbers of each product's factors, ``(width, D)``, counting along the coordinate of the most fastest.
+    """
 
     takes_coordinates = True
-    _numbers: Tensor
+    numbers: Tensor
 
-    def __init__(self, degrees: Sequence[int], periodic: Sequence[int] = ()) -> None:
+    def __init__(self, tables: Sequence[Callable[..., list[Tensor]]], numbers: Tensor) -> None:
         super().__init__()
-        self.inputs = len(degrees)
-        self._degrees, self._periodic = tuple(degrees), frozenset(periodic)
-        sizes = [(2 * n if column in self._periodic else n) + 1 for column, n in enumerate(degrees)]
-        # The longest table comes last: its functions stand side by side for every product of the others.
-        self._order = sorted(range(self.inputs), key=lambda column: sizes[column])
-        numbers = ellipsoid(degrees, self._periodic, self._order)
-        self.register_buffer("_numbers", numbers, persistent=False)
-        groups = Counter(map(tuple, numbers[:, self._order[:-1]].tolist()))
-        self._groups = list(groups.items())
-        self.products = tuple(map(tuple, self._numbers.tolist()))
-        self.width = len(self.products)
-
-    @property
-    def degrees_of(self) -> Tensor:
-        """The degree of every product along every coordinate, shape ``(width, D)``."""
-        return _degrees_of(self._numbers, self._periodic)
+        self._tables, self.inputs, self.width = tuple(tables), len(tables), len(numbers)
+        self.register_buffer("numbers", numbers, persistent=False)
+        self._order = _by_size((numbers.amax(0) + 1).tolist())
+        self._groups = list(Counter(map(tuple, numbers[:, self._order[:-1]].tolist())).items())
+        self.products = tuple(map(tuple, numbers.tolist()))
 
     def forward(self, points: Tensor) -> Tensor:
         """``(n, D)`` to ``(n, width)``."""
-        tables = [table[0] for table in self._tables(points, [0] * self.inputs)]
+        tables = [table(x, highest=0)[0] for table, x in zip(self._tables, points.unbind(1), strict=True)]
         pieces = [long if share is None else share * long for share, long in self._factors(tables)]
         return torch.cat(pieces, dim=1)
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """Derivatives of products are products of derivatives."""
         points, names = streams.values[0].detach(), propagation.coordinates
-        units = {index[0]: row[0] for index, row in streams.parts().items() if len(index) == 1}
+        units = streams.units()
         most = [max(index.count(name) for index in propagation.plan) for name in names]
-        tables = self._tables(points, most)
+        every = zip(self._tables, points.unbind(1), most, strict=True)
+        tables = [table(x, highest=highest) for table, x, highest in every]
         found = points.new_empty(len(propagation.plan), len(points), self.width)
         for place, index in enumerate(propagation.plan):
             factors = []
@@ -170,13 +181,6 @@ class Products(Block):
                 start += long.shape[1]
         return Streams(propagation.plan, found)
 
-    def _tables(self, points: Tensor, most: Sequence[int]) -> list[list[Tensor]]:
-        """For each coordinate its functions' derivatives from the zeroth to the highest asked for."""
-        return [
-            (waves if column in self._periodic else chebyshev)(points[:, column], degree, highest)
-            for column, (degree, highest) in enumerate(zip(self._degrees, most, strict=True))
-        ]
-
     def _factors(self, tables: Sequence[Tensor]) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Group after group of products: what they have in common ``(n, 1)``, and the functions of the longest table."""
         *short, long = (tables[column] for column in self._order)
@@ -186,6 +190,11 @@ class Products(Block):
                 factor = table[:, number, None]
                 share = factor if share is None else share * factor
             yield share, long[:, :count]
+
+
+def _by_size(sizes: Sequence[int]) -> list[int]:
+    """The columns, the longest table last: its functions stand side by side for every product of the others."""
+    return sorted(range(len(sizes)), key=lambda column: sizes[column])
 
 
 def ellipsoid(

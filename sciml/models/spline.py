@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import cast
 
 import torch
-from torch import Tensor, nn
 
 from sciml.errors import ModelError
-from sciml.jets.propagation import Propagation, Streams
-from sciml.models.base import Block, SequentialModel, linear
 from sciml.models.bases import PiecewiseBasis
+from sciml.models.spectral import Expansion, Products
 
 
-class Spline(SequentialModel):
+class Spline(Expansion):
     r"""Splines of one coordinate: polynomials of degree n between breaks, with continuous derivatives below the order m.
 
     .. math::  u(x) = \sum_k w_k \phi_k(x), \qquad u \in C^{m-1}
@@ -58,48 +55,13 @@ class Spline(SequentialModel):
         self.breaks, self.degree, self.smooth = tuple(map(float, breaks)), degree, smooth
         self.build_if_asked(inputs, outputs)
 
-    @property
-    def weight(self) -> Tensor:
-        """The weights, shape ``(F, width)``: bubbles element by element, then the derivatives at every break."""
-        return cast(nn.Linear, self.layers[-1]).weight
-
-    @property
-    def widths(self) -> dict[str, int | None]:
-        return {**super().widths, "inputs": 1 if len(self.layers) else None}
-
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:
         """Make the functions and set all their weights to zero; nothing is random here."""
         if inputs != 1:
             raise ModelError(f"a Spline has one coordinate; given: {inputs}")
-        functions = SplineFunctions(PiecewiseBasis(self.breaks, self.degree, self.smooth))
-        self.layers.extend([functions, linear(functions.basis.width, outputs, zero=True, bias=False)])
+        # Weights are those of bubbles, element by element, then of the derivatives at every break.
+        basis = PiecewiseBasis(self.breaks, self.degree, self.smooth)
+        self.fill(Products([basis.tables], torch.arange(basis.width)[:, None]), outputs)
 
     def extra_repr(self) -> str:
         return f"{len(self.breaks) - 1} pieces of degree {self.degree}, {self.smooth - 1} continuous derivatives"
-
-
-class SplineFunctions(Block):
-    """The functions of a basis of piecewise polynomials at points, without weights."""
-
-    takes_coordinates = True
-
-    def __init__(self, basis: PiecewiseBasis) -> None:
-        super().__init__()
-        self.basis = basis
-
-    def forward(self, points: Tensor) -> Tensor:
-        """``(n, 1)`` to ``(n, width)``."""
-        return self._tables(points, 0)[0]
-
-    def jets(self, streams: Streams, propagation: Propagation) -> Streams:
-        """Derivatives by the one coordinate, in its unit."""
-        (name,) = propagation.coordinates
-        first = streams.parts().get((name,))
-        unit = 1.0 if first is None else first[0]
-        orders = [index.count(name) for index in propagation.plan]
-        tables = self._tables(streams.values[0].detach(), max(orders))
-        return Streams(propagation.plan, torch.stack([tables[order] * unit**order for order in orders]))
-
-    def _tables(self, points: Tensor, highest: int) -> list[Tensor]:
-        _, functions, tables = self.basis.scattered(points[:, 0], highest)
-        return [points.new_zeros(len(points), self.basis.width).scatter(1, functions, table) for table in tables]

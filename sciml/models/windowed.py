@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.polynomial import Polynomial
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
+from sciml.jets.analytic import knows_derivatives
 from sciml.models.base import Block
+from sciml.models.bases import located
 from sciml.models.one_graph import one_graph
 from sciml.models.piecewise import PiecewisePolynomial, StackedPolynomials
 from sciml.models.scaled import Scaled
@@ -67,61 +69,63 @@ class Windowed(Block):
 
     def forward(self, points: Tensor) -> Tensor:
         """Fields ``(n, F)`` at points ``(n, D)``; the first and last window continue outside."""
-        if one_graph() and self._alike():
-            return self._stacked(points, [0] * points.shape[1])
-        return self._by_window(points, self._window)
+        return self.partial(points, [0] * points.shape[1])
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
         if one_graph() and self._alike():
-            return self._stacked(points, list(orders))
-        return self._by_window(points, lambda number, own: self._partial_in(number, own, list(orders)))
-
-    def _by_window(self, points: Tensor, values: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """What a function of a window's number and points in it gives, in the order of the points."""
-        time = points[:, self.column]
+            return self._stacked(points, orders)
+        where = located(points[:, self.column], self.edges)[0]
         if one_graph():
-            every = torch.stack([values(number, points) for number in range(len(self.windows))], dim=1)
-            return every.gather(1, self._number(time)[:, None, None].expand(-1, 1, every.shape[2]))[:, 0]
-        where = torch.bucketize(time.detach().contiguous(), self.edges[1:-1], right=True)
+            every = torch.stack([self._inside(number, points, orders) for number in range(len(self.windows))], dim=1)
+            return every.gather(1, where[:, None, None].expand(-1, 1, every.shape[2]))[:, 0]
         order = where.argsort(stable=True)
         parts = points[order].split(where.bincount(minlength=len(self.windows)).tolist())
-        pieces = [values(number, part) for number, part in enumerate(parts) if len(part)]
+        pieces = [self._inside(number, part, orders) for number, part in enumerate(parts) if len(part)]
         if not pieces:
-            return values(0, points)
+            return self._inside(0, points, orders)
         return torch.cat(pieces)[order.argsort()]
 
-    def _window(self, number: int, points: Tensor) -> Tensor:
-        values = self.windows[number](points)
-        gaps = self._gaps(number, self._at_time(points, self.edges[number].expand(len(points)))) if number else []
-        return self._joined(number, points, values, gaps, 0)
-
-    def _partial_in(self, number: int, points: Tensor, orders: list[int]) -> Tensor:
-        """A derivative in one window, of the fading difference too."""
-        here: Any = self.windows[number]
-        before: Any = self.windows[number - 1]
-        at, gaps = self._at_time(points, self.edges[number].expand(len(points))), []
-        for power in range(self.order if number else 0):
-            across = [power if column == self.column else order for column, order in enumerate(orders)]
-            gaps.append(before.partial(at, across) - here.partial(at, across))
-        return self._joined(number, points, here.partial(points, orders), gaps, orders[self.column])
-
-    def _joined(self, number: int, points: Tensor, values: Tensor, gaps: Sequence[Tensor], order: int) -> Tensor:
-        """Values of a window plus the fading differences, differentiated by time."""
+    def _inside(self, number: int, points: Tensor, orders: Sequence[int]) -> Tensor:
+        """A derivative in one window, of the fading differences too."""
+        window: Any = self.windows[number]
+        values = window.partial(points, orders) if any(orders) else window(points)
+        if number == 0:
+            return values
         length = self.edges[number + 1] - self.edges[number]
         share = (points[:, self.column] - self.edges[number]) / length
+        gaps = self._gaps(number, self._at_time(points, self.edges[number].expand(len(points))), orders)
         for power, gap in enumerate(gaps):
-            values = values + _faded(share, length, power, order)[:, None] * gap
+            values = values + _faded(share, length, power, orders[self.column])[:, None] * gap
         return values
 
-    def _number(self, time: Tensor) -> Tensor:
-        """The window of each time, without sorting."""
-        return (time.detach()[:, None] >= self.edges[1:-1]).sum(1)
+    def _gaps(self, number: int, at: Tensor, orders: Sequence[int]) -> list[Tensor]:
+        """The differences of two windows where they meet, and of their time derivatives; derivatives of these by the others."""
+        here: Any = self.windows[number]
+        before: Any = self.windows[number - 1]
+        if any(orders) or (knows_derivatives(before) and knows_derivatives(here)):
+            each = (self._across(orders, power) for power in range(self.order))
+            return [before.partial(at, across) - here.partial(at, across) for across in each]
+        if self.order == 1:
+            return [before(at) - here(at)]
+        keep = torch.is_grad_enabled()
+        with torch.enable_grad():
+            when = at[:, self.column].clone().requires_grad_()
+            moving = self._at_time(at, when)
+            found = [before(moving) - here(moving)]
+            for _ in range(1, self.order):
+                slopes = [torch.autograd.grad(each.sum(), when, create_graph=True)[0] for each in found[-1].unbind(1)]
+                found.append(torch.stack(slopes, dim=1))
+        return found if keep else [each.detach() for each in found]
+
+    def _across(self, orders: Sequence[int], power: int) -> list[int]:
+        """The same orders by all coordinates but time, a power by time."""
+        return [power if column == self.column else order for column, order in enumerate(orders)]
 
     def _alike(self) -> bool:
         return all(isinstance(each, Scaled) and isinstance(each.model, PiecewisePolynomial) for each in self.windows)
 
-    def _stacked(self, points: Tensor, orders: list[int]) -> Tensor:
+    def _stacked(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative by one table of all windows' polynomials, in which every point looks up its own."""
         windows: Any = list(self.windows)
         pieces = StackedPolynomials([each.model for each in windows])
@@ -135,13 +139,13 @@ class Windowed(Block):
                 found = found / half[number, column, None] ** order if order else found
             return found if any(wanted) else found + offset[number]
 
-        number = self._number(points[:, self.column])
+        number = located(points[:, self.column], self.edges)[0]
         length = self.edges.diff()[number]
         begin = self._at_time(points, self.edges[number])
         share, order = (points[:, self.column] - self.edges[number]) / length, orders[self.column]
         values = partial(points, number, orders)
         for power in range(self.order):
-            across = [power if column == self.column else each for column, each in enumerate(orders)]
+            across = self._across(orders, power)
             # The first window follows none: there the difference is that of itself, zero.
             gap = partial(begin, (number - 1).clamp_min(0), across) - partial(begin, number, across)
             values = values + _faded(share, length, power, order)[:, None] * gap
@@ -149,21 +153,6 @@ class Windowed(Block):
 
     def _at_time(self, points: Tensor, time: Tensor) -> Tensor:
         return torch.cat([points[:, : self.column], time[:, None], points[:, self.column + 1 :]], dim=1)
-
-    def _gaps(self, number: int, at: Tensor) -> list[Tensor]:
-        """The differences of two windows, and of their time derivatives, where they meet."""
-        if self.order == 1:
-            return [self.windows[number - 1](at) - self.windows[number](at)]
-        keep = torch.is_grad_enabled()
-        with torch.enable_grad():
-            when = at[:, self.column].clone().requires_grad_()
-            moving = self._at_time(at, when)
-            gap = self.windows[number - 1](moving) - self.windows[number](moving)
-            found = [gap]
-            for _ in range(1, self.order):
-                slopes = [torch.autograd.grad(each.sum(), when, create_graph=True)[0] for each in found[-1].unbind(1)]
-                found.append(torch.stack(slopes, dim=1))
-        return found if keep else [each.detach() for each in found]
 
 
 # One at 0, zero at 1, with three vanishing derivatives at both ends.

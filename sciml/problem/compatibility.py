@@ -22,7 +22,7 @@ from sciml.geometry import Box, Face, OnFaces, Piece, Side
 from sciml.geometry.sampling import on_side
 from sciml.jets.calculus import describe
 from sciml.problem.boundary_conditions import Neumann, Periodic
-from sciml.problem.conditions import Prescription, place_of, prescribed_values
+from sciml.problem.conditions import Prescription, place_of
 from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Points
 
@@ -41,10 +41,9 @@ class Prescribed:
 
     def values(self, problem: Problem, points: Points) -> Tensor:
         """The prescribed values at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
-        columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        values = prescribed_values(self.prescription.what, self.prescription.target, problem, columns)
+        values = self.prescription.values(problem, points)
         # A difference keeps -0 out of messages.
-        return values.expand(points.shape[0]) if self.sign > 0 else 0.0 - values.expand(points.shape[0])
+        return values if self.sign > 0 else 0.0 - values
 
     def constant(self) -> float | None:
         """The value, if it is one number everywhere."""

@@ -143,6 +143,11 @@ class Prescription:
     target: Target
     what: str
 
+    def values(self, problem: ProblemLike, points: Tensor) -> Tensor:
+        """What it must be at points ``(n, D)``, shape ``(n,)``, differentiable by the points."""
+        columns = dict(zip(problem.coordinates, points.unbind(1), strict=True))
+        return prescribed_values(self.what, self.target, problem, columns).expand(len(points))
+
 
 @dataclass(frozen=True, eq=False)
 class Term:

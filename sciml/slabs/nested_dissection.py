@@ -111,7 +111,9 @@ class BlockCholesky:
                 parts[min(self._of[row], self._of[column])].append((row, column, own))
         waiting: list[list[tuple[list[int], Array]]] = [[] for _ in self._fronts]
         self._factors = []
-        potrf, (trsm, herk) = _functions(kind)
+        like = (np.zeros(1, dtype=kind),)
+        (potrf,) = scipy.linalg.get_lapack_funcs(("potrf",), like)
+        trsm, herk = scipy.linalg.get_blas_funcs(("trsm", "herk" if np.iscomplexobj(like[0]) else "syrk"), like)
         with self._threads():
             for front, mine, left in zip(self._fronts, parts, waiting, strict=True):
                 matrix, own = self._assembled(front, mine, left, kind), self._width(front.own)
@@ -188,13 +190,6 @@ def _runs(starts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, i
             found.append((here, there, size))
         here += size
     return found
-
-
-def _functions(kind: Any) -> tuple[Any, Any]:
-    like = np.zeros(1, dtype=kind)
-    (potrf,) = scipy.linalg.get_lapack_funcs(("potrf",), (like,))
-    hermitian = "herk" if np.iscomplexobj(like) else "syrk"
-    return potrf, scipy.linalg.get_blas_funcs(("trsm", hermitian), (like,))
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -10,11 +10,10 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from sciml.jets import RandomJets, Supplier
-from sciml.jets.random import JetKind
+from sciml.jets import Supplier
 from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term, target_values
+from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize, per_point
 from sciml.typing import MultiIndex
 
@@ -286,10 +285,5 @@ def at_time(problem: Problem, time: float, columns: Sequence[Tensor]) -> Tensor:
 
 def initial_values(problem: Problem, terms: Sequence[Term], points: Tensor) -> dict[tuple[str, int], Tensor]:
     """What initial conditions prescribe at points ``(n, D)``, by field and order of the time derivative."""
-    at = Evaluation.of(problem, [points], [RandomJets(len(points), kind=JetKind(0.0))])
-    found = {}
-    for term in terms:
-        wanted = term.prescription
-        assert wanted is not None
-        found[wanted.field, len(wanted.index)] = target_values(wanted.what, wanted.target, at).detach().expand(len(points))
-    return found
+    wanted = [term.prescription for term in terms if term.prescription is not None]
+    return {(each.field, len(each.index)): each.values(problem, points).detach() for each in wanted}

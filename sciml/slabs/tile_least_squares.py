@@ -10,11 +10,11 @@ Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from sciml.slabs.nested_dissection import BlockCholesky
 
@@ -59,34 +59,46 @@ class TileLinearization:
 
     def step(self, damping: float = 0.0) -> Tensor | None:
         """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
+        found = self._solved(slice(0, 1), damping)
+        return None if found is None else found.flatten()
+
+    def sensitivities(self) -> Tensor | None:
+        """The derivatives of all coefficients by each of the unknowns, ``(q, T, F, K)``, or None where that fails."""
+        return self._solved(slice(1, None))
+
+    def _solved(self, columns: slice, damping: float = 0.0) -> Tensor | None:
         try:
             self._rows.factor(damping)
         except np.linalg.LinAlgError:
             return None
-        return -self._of(self._rows.solve([values[:, :, :1] for values in self._values])[:, :, 0]).flatten()
-
-    def sensitivities(self) -> Tensor | None:
-        """The derivatives of all coefficients by each of the unknowns, ``(q, T, F, K)``, or None where that fails."""
-        try:
-            self._rows.factor()
-        except np.linalg.LinAlgError:
-            return None
-        found = self._rows.solve([values[:, :, 1:] for values in self._values])
+        found = self._rows.solve([values[:, :, columns] for values in self._values])
         return -torch.stack([self._of(each) for each in found.unbind(2)])
 
 
-@dataclass(frozen=True)
-class Combinations:
-    """Orthonormalization: for each tile coefficients ``(T, w, r)`` of combinations with orthonormal rows, and their number."""
+def combinations(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Orthonormalization: for each tile coefficients ``(T, w, r)`` of combinations with orthonormal rows, and their number.
 
-    turn: Tensor
-    ranks: Tensor
-
-    @classmethod
-    def of(cls, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> Combinations:
-        """Those of some rows; of complex ones their real and their imaginary parts are rows of their own."""
-        triangles = torch.linalg.qr(_real(slopes), mode="r").R
-        return cls(*_orthonormal(triangles, [(tiles, _real(_alone(tiles, rows))) for tiles, rows in joined]))
+    Of complex rows the real and the imaginary parts are rows of their own.
+    """
+    # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
+    # Scaled one by one, columns would leave a condition number whose square is beyond all digits.
+    triangles = torch.linalg.qr(_real(slopes), mode="r").R
+    count, height, width = triangles.shape
+    triangles = torch.cat([triangles, triangles.new_zeros(count, width - height, width)], dim=1)
+    # Rows of the same number at once: each triangle is made anew as seldom as may be.
+    real = [(tiles, _real(_alone(tiles, rows))) for tiles, rows in joined]
+    for size in sorted({rows.shape[1] for _, rows in real}):
+        some = [(tiles, rows) for tiles, rows in real if rows.shape[1] == size]
+        tiles = torch.cat([tiles.T.flatten() for tiles, _ in some])
+        order = torch.argsort(tiles, stable=True)
+        own = torch.cat([torch.cat(rows.chunk(2, dim=2)) for _, rows in some])
+        names, counts = torch.unique_consecutive(tiles[order], return_counts=True)
+        condense(triangles, names, pad_sequence(own[order].split(counts.tolist()), batch_first=True).flatten(1, 2))
+    _, sizes, right = torch.linalg.svd(triangles)
+    seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
+    ranks = seen.sum(1)
+    turn = right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
+    return turn[:, :, : int(ranks.max())].contiguous(), ranks
 
 
 class TileLeastSquares:
@@ -96,11 +108,11 @@ class TileLeastSquares:
     """
 
     def __init__(
-        self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]], combinations: Combinations | None = None
+        self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]], known: tuple[Tensor, Tensor] | None = None
     ) -> None:
         self._count = len(slopes)
-        combinations = Combinations.of(slopes, joined) if combinations is None else combinations
-        self._turn, ranks = combinations.turn.to(slopes.dtype), combinations.ranks
+        turn, ranks = combinations(slopes, joined) if known is None else known
+        self._turn = turn.to(slopes.dtype)
         self._width = self._turn.shape[2]
         self._slopes = slopes @ self._turn
         self._joined = []
@@ -200,29 +212,6 @@ def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
 def _real(rows: Tensor) -> Tensor:
     """Real rows ``(E, q, w)`` as they are, and of complex ones the real and the imaginary parts, ``(E, 2 q, w)``."""
     return torch.cat([rows.real, rows.imag], dim=1) if rows.is_complex() else rows
-
-
-def _orthonormal(triangles: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
-    # Scaled one by one, columns would leave a condition number whose square is beyond all digits.
-    count, height, width = triangles.shape
-    triangles = torch.cat([triangles, triangles.new_zeros(count, width - height, width)], dim=1)
-    # Rows of the same number at once: each triangle is made anew as seldom as may be.
-    for size in sorted({rows.shape[1] for _, rows in joined}):
-        some = [(tiles, rows) for tiles, rows in joined if rows.shape[1] == size]
-        tiles = torch.cat([tiles.T.flatten() for tiles, _ in some])
-        order = torch.argsort(tiles, stable=True)
-        own = torch.cat([torch.cat(rows.chunk(2, dim=2)) for _, rows in some])
-        names, groups, counts = torch.unique_consecutive(tiles[order], return_inverse=True, return_counts=True)
-        place = torch.arange(len(order)) - (torch.cumsum(counts, 0) - counts)[groups]
-        padded = own.new_zeros(len(names), int(counts.max()), *own.shape[1:])
-        padded[groups, place] = own[order]
-        condense(triangles, names, padded.flatten(1, 2))
-    _, sizes, right = torch.linalg.svd(triangles)
-    seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
-    ranks = seen.sum(1)
-    turn = right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
-    return turn[:, :, : int(ranks.max())].contiguous(), ranks
 
 
 def _inner(one: Tensor, other: Tensor) -> Tensor:

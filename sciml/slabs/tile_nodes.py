@@ -76,8 +76,7 @@ class TileNodes:
         for group, fields in enumerate(self._groups):
             some = self._used[:, 1] == group
             own = weights[some, : len(fields) * self._shape[2]].unflatten(1, (len(fields), self._shape[2]))
-            for column, field in enumerate(fields):
-                found[self._used[some, 0], field] = own[:, column]
+            found[self._used[some, 0][:, None], fields] = own
         return found
 
 

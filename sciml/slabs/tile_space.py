@@ -20,13 +20,14 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from sciml.geometry import Average, Ball, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, draw
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
-from sciml.problem.conditions import Evaluation, Term, prescribed_values
+from sciml.problem.conditions import Evaluation, Term
 from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.system import Evaluated, Part, Site
 from sciml.typing import Array, MultiIndex
@@ -145,9 +146,10 @@ class TileSpace:
         live, spans = ([each[tile] for tile in found] for each in (model.live, model.extent.tolist()))
         return self._on(breaks, live, spans) if live else None
 
-    def _on(self, breaks: list[list[float]], live: list[int], spans: list[list[int]]) -> TileSpace:
-        """The same on other tiles."""
-        return TileSpace(self.problem, Tiles(breaks, self.model.degrees, self.model.outputs, live, (), spans), self.names)
+    def _on(self, breaks: list[list[float]], live: Sequence[int], spans: list[list[int]], higher: int = 0) -> TileSpace:
+        """The same on other tiles, with polynomials of a degree higher by so much."""
+        degrees = [each + higher for each in self.model.degrees]
+        return TileSpace(self.problem, Tiles(breaks, degrees, self.model.outputs, live, (), spans), self.names)
 
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles halved, and with neighbours at most twice as long.
@@ -312,8 +314,7 @@ class TileSpace:
                 continue
             places.append(self._scaled(self._drawn(term, np.random.default_rng(0), _DENSER).points[0]))
             points = self._whole(self._center + self._half * places[-1])
-            columns = dict(zip(self.problem.coordinates, points.unbind(1), strict=True))
-            found.append(prescribed_values(given.what, given.target, self.problem, columns).expand(len(points)).detach())
+            found.append(given.values(self.problem, points).detach())
         return torch.cat(places), torch.cat(found)
 
     def _drawn(self, term: Term, generator: np.random.Generator, denser: float = 1.0) -> PointSet:
@@ -325,8 +326,7 @@ class TileSpace:
     def _raised(self) -> TileSpace:
         """The same tiles with polynomials of a degree higher by two."""
         model = self.model
-        breaks, degrees = [each.tolist() for each in model.breaks], [each + 2 for each in model.degrees]
-        return TileSpace(self.problem, Tiles(breaks, degrees, model.outputs, model.live, (), model.extent.tolist()), self.names)
+        return self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
 
     @cached_property
     def halvings(self) -> Tensor:
@@ -474,13 +474,11 @@ class TileSpace:
         tiles = [self.model.tile(each) for each in scaled]
         key = tiles[0] if len(tiles) == 1 else tiles[0] * len(self.model.live) + tiles[1]
         order = torch.argsort(key, stable=True)
-        counts, place = _numbered(key[order])
-        starts = torch.cumsum(counts, 0) - counts
-        groups = torch.arange(len(counts)).repeat_interleave(counts)
+        counts = torch.unique_consecutive(key[order], return_counts=True)[1]
+        numbers = pad_sequence(order.split(counts.tolist()), batch_first=True, padding_value=-1)
+        real = numbers >= 0
         # What is missing repeats the first one, and counts nothing.
-        numbers = order[starts][:, None].expand(-1, int(counts.max())).clone()
-        numbers[groups, place] = order
-        real = torch.arange(numbers.shape[1]) < counts[:, None]
+        numbers = torch.where(real, numbers, numbers[:, :1])
         traces = []
         for own, each in zip(tiles, scaled, strict=True):
             local = self.model.local(each[numbers].flatten(0, 1), own[numbers].flatten())
@@ -781,12 +779,6 @@ def _nearest(table: Tensor, wanted: Tensor, table_beyond: Tensor, beyond: Tensor
     """Coefficients ``(E, K, k)`` by least squares, from tables and values at places, and at others with weights."""
     rows, right = torch.cat([table, table_beyond * weights], dim=1), torch.cat([wanted, beyond * weights], dim=1)
     return torch.linalg.lstsq(rows, right, driver="gelsd", rcond=1e-13).solution
-
-
-def _numbered(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """How many times each of some sorted keys is there, and the number of each place among those of its key."""
-    counts = torch.unique_consecutive(keys, return_counts=True)[1]
-    return counts, torch.arange(len(keys)) - (torch.cumsum(counts, 0) - counts).repeat_interleave(counts)
 
 
 def _some(inside: Tensor, most: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Part, Slab
-from sciml.slabs.tile_least_squares import Combinations, TileLeastSquares
+from sciml.slabs.tile_least_squares import TileLeastSquares, combinations
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
@@ -39,8 +39,8 @@ class TilePreconditioner:
         self._slots = self._numbered([evaluated[k].values.shape[2] for k in self._alone])
         values = slab.length * slab.stages.eigenvalues
         # Eigenvalues differ little: what is orthonormal for their mean is nearly so for all.
-        combinations = Combinations.of(*self._rows(evaluated, _simplest(values.mean())))
-        self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), combinations) for each in values]
+        known = combinations(*self._rows(evaluated, _simplest(values.mean())))
+        self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), known) for each in values]
         for solver in self._solvers:
             solver.factor()
 

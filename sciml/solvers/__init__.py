@@ -12,7 +12,7 @@ from sciml.solvers.levenberg_marquardt import LeastSquares
 from sciml.solvers.objective import Objective
 from sciml.solvers.residuals import ResidualSystem
 from sciml.solvers.ssbroyden import SSBroyden
-from sciml.solvers.weighting import Balanced, Causal, Weighting, Weightings, fixed
+from sciml.solvers.weighting import Balanced, Causal, Weighting, Weightings
 
 __all__ = [
     "LBFGS",
@@ -38,5 +38,4 @@ __all__ = [
     "Step",
     "Weighting",
     "Weightings",
-    "fixed",
 ]

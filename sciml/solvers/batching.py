@@ -27,10 +27,9 @@ def exhausted(error: BaseException) -> bool:
 
 
 class BatchSize:
-    """How many points are taken at a time: ``most`` or all, and fewer once memory does not hold them."""
+    """How many points are taken at a time: all for None, and fewer once memory does not hold them."""
 
-    def __init__(self, most: int | None = None) -> None:
-        self.size = most
+    size: int | None = None
 
     def attempt(self, work: Callable[[int | None], T], largest: int) -> T:
         """The result of work that can be begun anew, on ever fewer points at a time while memory runs out."""

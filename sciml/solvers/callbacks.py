@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.live import Live
@@ -64,33 +63,6 @@ class EarlyStopping:
             return False
         before = min(held_out[: -self.patience])
         return not min(held_out[-self.patience :]) < before * (1.0 - self.improvement)
-
-
-class LookLog:
-    """Reports of a phase, and what else is in their lines of the history, a line of JSON each."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def append(self, report: Report, more: Mapping[str, float]) -> None:
-        """Add a report."""
-        self._lines.append(json.dumps([list(vars(report).values()), more], default=float))
-
-    def state(self) -> dict[str, str]:
-        """Everything as plain values."""
-        return {"lines": "\n".join(self._lines)}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> LookLog:
-        """The reports of a state; a TypeError or ValueError where a line is none."""
-        found = cls()
-        for each in map(json.loads, str.splitlines(state["lines"])):
-            found.append(Report(*each[0]), each[1])
-        return found
-
-    def __iter__(self) -> Iterator[tuple[Report, dict[str, float]]]:
-        for values, more in map(json.loads, self._lines):
-            yield Report(*values), more
 
 
 class ProgressLine:

@@ -21,7 +21,6 @@ from torch import Tensor
 from sciml.errors import SolverError
 from sciml.parallel import process_group
 from sciml.solvers.base import Run, Solver, Step, check_settings
-from sciml.solvers.linesearch import backtracking
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
@@ -56,7 +55,7 @@ class DampedSystem:
         self, rows: Tensor, slopes: Tensor, scale: Tensor, factorisation: str = "auto", *, shared: bool = False
     ) -> None:
         self._rows, self._slopes, self._scale, self._factorisation = rows, slopes / scale, scale, factorisation
-        self._shared = shared
+        self._shared, self._total = shared, process_group.total if shared else (lambda values: values)
         self._wide = not shared and slopes.shape[0] < slopes.shape[1]
         size = slopes.shape[1] if shared else min(slopes.shape)
         self._unit = torch.eye(size, dtype=slopes.dtype, device=slopes.device)
@@ -104,8 +103,7 @@ class DampedSystem:
         right = -self._gradient
 
         def square(vector: Tensor) -> Tensor:
-            found = self._slopes.T @ (self._slopes @ vector)
-            return (process_group.total(found) if self._shared else found) + damping * vector
+            return self._total(self._slopes.T @ (self._slopes @ vector)) + damping * vector
 
         def solve(vector: Tensor) -> Tensor:
             # In float32 the smallest numbers would become zero.
@@ -118,18 +116,15 @@ class DampedSystem:
 
     @cached_property
     def _single(self) -> Tensor:
-        square = lower_square(self._slopes.float())
-        return process_group.total(square) if self._shared else square
+        return self._total(lower_square(self._slopes.float()))
 
     @cached_property
     def _square(self) -> Tensor:
-        square = lower_square(self._slopes, wide=self._wide)
-        return process_group.total(square) if self._shared else square
+        return self._total(lower_square(self._slopes, wide=self._wide))
 
     @cached_property
     def _gradient(self) -> Tensor:
-        gradient = self._slopes.T @ self._rows
-        return process_group.total(gradient) if self._shared else gradient
+        return self._total(self._slopes.T @ self._rows)
 
     @cached_property
     def _everywhere(self) -> tuple[Tensor, Tensor]:
@@ -256,16 +251,17 @@ class DampedGaussNewton:
         for count in range(steps):
             if count and over():
                 return position, value, count
-            here = position
             # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
             bound = math.nextafter(value * (1 + 1e-12), math.inf)
-            moves = self._moves(linearise(here), damping)
-            found = backtracking(moves, lambda move, here=here: merit(here + move), bound)  # type: ignore[misc]
-            if found.move is None:
+            for tried, move in self._moves(linearise(position), damping):
+                reached = merit(position + move)
+                if reached < bound:
+                    damping = tried * self.lowered
+                    break
+            else:
                 return position, value, count
-            idle = idle + 1 if value - found.value <= self.tolerance * value else 0
-            position, value, damping = here + found.move, found.value, found.damping * self.lowered
-            damping = damping if damping > self.least else self.rest
+            idle = idle + 1 if value - reached <= self.tolerance * value else 0
+            position, value, damping = position + move, reached, damping if damping > self.least else self.rest
             if idle >= self.patience:
                 return position, value, count + 1
         return position, value, steps
@@ -454,12 +450,12 @@ class _GaussNewtonRun(Run):
         self._chord = chord if solver.rank_tolerance == 0 else None
         first, terms = solver.rank_tolerance, dict[str, Tensor]()
 
-        def moves() -> Iterator[tuple[float, Tensor]]:
+        def moves() -> Iterator[Tensor]:
             # Fewer directions are of use only where the linear model foresees a fall that no length of the step brings.
             for tolerance in (first, max(_COARSER * first, _COARSEST)):
                 if tolerance == first or not promised < (1 - _NOTHING) * value:
                     move = solve(tolerance)
-                    yield from ((tolerance, move / 2**halving) for halving in range(solver.halvings + 1))
+                    yield from (move / 2**halving for halving in range(solver.halvings + 1))
 
         def merit(move: Tensor) -> float:
             nonlocal terms
@@ -467,19 +463,20 @@ class _GaussNewtonRun(Run):
             terms = objective.means()
             return float(objective.total(terms))
 
-        found = backtracking(moves(), merit, value)
-        if found.move is not None:
-            if self._chord is not None:
-                self._length = self._chord.length(found.move)
-            self._slow = self._slow + 1 if found.value > solver.gain**2 * value else 0
-            done = "converged" if self._slow >= 2 or found.value > _NOTHING * value else None
-            return Step(torch.tensor(found.value), terms, found.tried + 1, done, "steps no longer gain" if done else "")
-        walled = "" if math.isfinite(found.value) else described(objective, "the loss is not finite")
+        for tried, move in enumerate(moves(), 1):
+            reached = merit(move)
+            if reached < value:
+                if self._chord is not None:
+                    self._length = self._chord.length(move)
+                self._slow = self._slow + 1 if reached > solver.gain**2 * value else 0
+                done = "converged" if self._slow >= 2 or reached > _NOTHING * value else None
+                return Step(torch.tensor(reached), terms, tried + 1, done, "steps no longer gain" if done else "")
+        walled = "" if math.isfinite(reached) else described(objective, "the loss is not finite")
         merit(torch.zeros_like(position))
         done, why = "converged", "no step lowers the loss any further"
         if walled:
             done, why = "diverged", f"no step can be taken, for even the shortest tried leads to where {walled}"
-        return Step(torch.tensor(value), terms, found.tried + 1, done, why)
+        return Step(torch.tensor(value), terms, tried + 1, done, why)
 
     def _by_chord(self) -> Step | None:
         """A step by the triangle of an earlier Jacobian, or None where a new one is needed."""

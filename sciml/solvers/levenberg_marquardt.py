@@ -18,7 +18,7 @@ from sciml.errors import SolverError
 from sciml.parallel import process_group
 from sciml.solvers.base import Run, Solver, Step, check_settings
 from sciml.solvers.gauss_newton import DampedStep, DampedSystem, FiniteLinearization, united
-from sciml.solvers.matrix_free import JacobianProducts, MatrixFreeSystem
+from sciml.solvers.matrix_free import MatrixFreeSystem
 from sciml.solvers.nonfinite import described
 from sciml.solvers.objective import Objective
 
@@ -47,7 +47,7 @@ class LevenbergMarquardt:
         self._solver, self.damping, self.idle = solver, solver.damping, 0
         self.norms: Tensor | None = None
 
-    def improve(self, position: Tensor, model: DenseModel | MatrixFreeModel, value_at: Callable[[Tensor], float]) -> Advance:
+    def improve(self, position: Tensor, model: DenseModel | MatrixFreeSystem, value_at: Callable[[Tensor], float]) -> Advance:
         """One iteration from a position ``(p,)``, by what is linear there."""
         value, norms = model.value, model.norms
         if not (math.isfinite(value) and bool(torch.isfinite(norms).all())):
@@ -112,23 +112,6 @@ class DenseModel:
 
     def foretold(self, move: Tensor) -> float:
         return float(self._total((self._rows + self._slopes @ move).square().sum()))
-
-
-class MatrixFreeModel:
-    """Rows whose slopes are never formed."""
-
-    def __init__(self, objective: Objective, memory: float) -> None:
-        self._products = JacobianProducts(objective, memory)
-        self._system = MatrixFreeSystem(objective, self._products)
-        self.value, self.gradient = self._products.value, self._products.gradient
-        self.foretold = self._products.foretold
-
-    @property
-    def norms(self) -> Tensor:
-        return self._system.norms
-
-    def damped(self, scale: Tensor) -> DampedStep:
-        return lambda damping: self._system.step(damping, scale)
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,7 +198,7 @@ class _LeastSquaresRun(Run):
             return objective.value()
 
         if self._free:
-            found = self._core.improve(objective.vector(), MatrixFreeModel(objective, self._memory), value_at)
+            found = self._core.improve(objective.vector(), MatrixFreeSystem(objective, self._memory), value_at)
         else:
             rows, slopes, _, halvings = self._linearization.linearised(objective)
             # What was too long a step once would be so again.

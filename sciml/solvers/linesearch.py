@@ -1,33 +1,12 @@
-"""Line searches: backtracking for Gauss-Newton steps, the strong Wolfe conditions for quasi-Newton steps."""
+"""Line search by the strong Wolfe conditions, for quasi-Newton steps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
-
-
-@dataclass(frozen=True)
-class Decrease:
-    """A backtracking search: the move found (or None), the merit there or at the last trial, its damping, the trials."""
-
-    move: Tensor | None
-    value: float
-    damping: float
-    tried: int
-
-
-def backtracking(trials: Iterable[tuple[float, Tensor]], merit: Callable[[Tensor], float], bound: float) -> Decrease:
-    """The first of damped moves, longest first, with a merit below a bound (Nocedal and Wright 2006, algorithm 3.1)."""
-    value, damping, tried = math.nan, math.nan, 0
-    for damping, move in trials:
-        value = merit(move)
-        tried += 1
-        if value < bound:
-            return Decrease(move, value, damping, tried)
-    return Decrease(None, value, damping, tried)
 
 
 @dataclass(frozen=True)

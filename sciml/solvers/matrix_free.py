@@ -23,7 +23,7 @@ from sciml.jets.streams import Layer
 from sciml.parallel import process_group
 from sciml.problem.collocation import Collocation, shares
 from sciml.problem.linearize import gradients, per_point
-from sciml.solvers.gauss_newton import conjugate_gradients
+from sciml.solvers.gauss_newton import DampedStep, conjugate_gradients
 from sciml.solvers.jacobian import CHUNK, jacobian, pieces
 from sciml.solvers.objective import Objective
 
@@ -39,69 +39,6 @@ class _Rows:
     times: Callable[[Tensor], Tensor]
     transposed: Callable[[Tensor], Tensor]
     size: float
-
-
-class JacobianProducts:
-    """The rows of an objective and products with their Jacobian, which is never formed.
-
-    Args:
-        objective: its rows; of several processes each has a share, and what they add up to.
-        memory: bytes that the factors may take; beyond them they are computed anew for every product.
-    """
-
-    def __init__(self, objective: Objective, memory: float) -> None:
-        self._objective, self._position = objective, objective.vector()
-        self._kept: dict[int, list[_Rows]] = {}
-        self._parts = list(self._pieces())
-        values, gradient = [self._position[:0]], torch.zeros_like(self._position)
-        for number, part in enumerate(self._parts):
-            rows = list(_rows_of(objective, *part))
-            memory -= sum(each.size for each in rows)
-            if memory >= 0:
-                self._kept[number] = rows
-            for each in rows:
-                values.append(each.values)
-                gradient += each.transposed(each.values)
-        self.rows, self.gradient = torch.cat(values), process_group.total(gradient)
-
-    @property
-    def value(self) -> float:
-        """The loss."""
-        return float(process_group.total(self.rows @ self.rows))
-
-    def foretold(self, move: Tensor) -> float:
-        """The loss of the linear model after a move ``(p,)``."""
-        after = [(each.values + each.times(move)).square().sum() for each in self._each()]
-        return float(process_group.total(torch.stack(after).sum() if after else move.new_zeros(())))
-
-    def square(self, vector: Tensor) -> Tensor:
-        """The product of JᵀJ and a vector ``(p,)``."""
-        found = torch.zeros_like(vector)
-        for each in self._each():
-            found += each.transposed(each.times(vector))
-        return process_group.total(found)
-
-    def _each(self) -> Iterator[_Rows]:
-        """All rows, those that are not kept computed anew where they were linearised."""
-        objective, now = self._objective, None
-        if len(self._kept) < len(self._parts):
-            now = objective.vector()
-            objective.assign(self._position)
-        try:
-            for number, part in enumerate(self._parts):
-                yield from self._kept.get(number) or _rows_of(objective, *part)
-        finally:
-            if now is not None:
-                objective.assign(now)
-
-    def _pieces(self) -> Iterator[tuple[Collocation, dict[str, float | Tensor]]]:
-        """Our points in parts, and what their residuals are multiplied by."""
-        objective = self._objective
-        width = 8 * sum(parameter.numel() for parameter in objective.parameters)
-        for block in shares(objective.blocks):
-            roots = objective.roots([block])
-            for chosen, piece in pieces(block, max(1, width // 16), CHUNK, objective.rows.portion.size):
-                yield piece, {name: root[chosen] if isinstance(root, Tensor) else root for name, root in roots.items()}
 
 
 def _rows_of(objective: Objective, block: Collocation, roots: Mapping[str, float | Tensor]) -> Iterator[_Rows]:
@@ -185,26 +122,58 @@ def _by_sweeps(objective: Objective, block: Collocation, term: object, root: flo
 
 
 class MatrixFreeSystem:
-    r"""A damped least-squares system :math:`(J^TJ + \lambda D^2)\,\delta = -J^Tr` by conjugate gradients.
+    r"""Rows whose Jacobian is never formed: products with it, and damped steps by conjugate gradients.
 
-    The preconditioner is the block diagonal of the system, a block for the weights of each unit, from some hundred rows of each
-    term.
+    A step solves :math:`(J^TJ + \lambda D^2)\,\delta = -J^Tr`. The preconditioner is the block diagonal of the system, a block
+    for the weights of each unit, from some hundred rows of each term.
 
     Args:
-        products: rows and products with their Jacobian.
-        tolerance: the residual at which the iteration ends, relative to the right-hand side.
+        objective: its rows; of several processes each has a share, and what they add up to.
+        memory: bytes that the factors may take; beyond them they are computed anew for every product.
+        tolerance: the residual at which the iteration for a step ends, relative to the right-hand side.
         most: the most iterations.
 
     Reference: S. G. Nash, A survey of truncated-Newton methods, Journal of Computational and Applied Mathematics 124 (2000).
     """
 
-    def __init__(self, objective: Objective, products: JacobianProducts, tolerance: float = 1e-2, most: int = 200) -> None:
-        self._objective, self._products, self._tolerance, self._most = objective, products, tolerance, most
+    def __init__(self, objective: Objective, memory: float, tolerance: float = 1e-2, most: int = 200) -> None:
+        self._objective, self._position = objective, objective.vector()
+        self._tolerance, self._most = tolerance, most
+        self._kept: dict[int, list[_Rows]] = {}
+        # The factors are some times smaller than a row of J.
+        row = max(1, len(self._position) // 2)
+        self._parts = [part for block in shares(objective.blocks) for part in self._pieces(block, row)]
+        values, gradient = [self._position[:0]], torch.zeros_like(self._position)
+        for number, part in enumerate(self._parts):
+            own = list(_rows_of(objective, *part))
+            memory -= sum(each.size for each in own)
+            if memory >= 0:
+                self._kept[number] = own
+            for each in own:
+                values.append(each.values)
+                gradient += each.transposed(each.values)
+        rows, self.gradient = torch.cat(values), process_group.total(gradient)
+        self.value = float(process_group.total(rows @ rows))
+
+    def foretold(self, move: Tensor) -> float:
+        """The loss of the linear model after a move ``(p,)``."""
+        after = [(each.values + each.times(move)).square().sum() for each in self._each()]
+        return float(process_group.total(torch.stack(after).sum() if after else move.new_zeros(())))
+
+    def square(self, vector: Tensor) -> Tensor:
+        """The product of JᵀJ and a vector ``(p,)``."""
+        found = torch.zeros_like(vector)
+        for each in self._each():
+            found += each.transposed(each.times(vector))
+        return process_group.total(found)
 
     @cached_property
     def norms(self) -> Tensor:
         """About the norm of every column of J, shape ``(p,)``: the diagonal of D."""
         return torch.cat([block.diagonal(dim1=1, dim2=2).reshape(-1) for block in self._blocks]).clamp(min=0).sqrt()
+
+    def damped(self, scale: Tensor) -> DampedStep:
+        return lambda damping: self.step(damping, scale)
 
     def step(self, damping: float, scale: Tensor) -> Tensor | None:
         """The step for a damping and the diagonal of D, shape ``(p,)``; None where it cannot be computed."""
@@ -212,8 +181,8 @@ class MatrixFreeSystem:
         solve = self._preconditioner(damped)
         if solve is None:
             return None
-        square = lambda vector: self._products.square(vector) + damped * vector  # noqa: E731
-        found, _ = conjugate_gradients(square, solve, -self._products.gradient, self._tolerance, self._most)
+        square = lambda vector: self.square(vector) + damped * vector  # noqa: E731
+        found, _ = conjugate_gradients(square, solve, -self.gradient, self._tolerance, self._most)
         return found if bool(torch.isfinite(found).all()) else None
 
     def _preconditioner(self, damped: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -246,22 +215,33 @@ class MatrixFreeSystem:
         model = [parameter for parameter in objective.parameters if id(parameter) not in raw]
         row = like.element_size() * sum(parameter.numel() for parameter in objective.parameters)
         for block in objective.blocks:
-            few = block.thinned(_SAMPLE)
-            roots = objective.roots([block])
-            more = math.sqrt(block.size / few.size)
-            # As with ``thinned``: every so many rows.
-            step = -(-block.size // _SAMPLE)
-            for chosen, piece in pieces(few, row, CHUNK, objective.rows.portion.size):
-                own = {
-                    name: more * (root[::step][chosen] if isinstance(root, Tensor) else root) for name, root in roots.items()
-                }
-                _, slopes = jacobian(objective.rows, [piece], own, model)
+            for piece, roots in self._pieces(block.thinned(_SAMPLE), row):
+                _, slopes = jacobian(objective.rows, [piece], roots, model)
                 start = 0
                 for place, (count, width) in enumerate(layout):
                     part = slopes[:, start : start + count * width].view(-1, count, width).transpose(0, 1)
                     found[place] += part.transpose(1, 2) @ part
                     start += count * width
         return found
+
+    def _each(self) -> Iterator[_Rows]:
+        """All rows, those that are not kept computed anew where they were linearised."""
+        objective, now = self._objective, None
+        if len(self._kept) < len(self._parts):
+            now = objective.vector()
+            objective.assign(self._position)
+        try:
+            for number, part in enumerate(self._parts):
+                yield from self._kept.get(number) or _rows_of(objective, *part)
+        finally:
+            if now is not None:
+                objective.assign(now)
+
+    def _pieces(self, block: Collocation, row: int) -> Iterator[tuple[Collocation, dict[str, float | Tensor]]]:
+        """A block in parts whose rows take so many bytes each, and what their residuals are multiplied by."""
+        roots = self._objective.roots([block])
+        for chosen, piece in pieces(block, row, CHUNK, self._objective.rows.portion.size):
+            yield piece, {name: root[chosen] if isinstance(root, Tensor) else root for name, root in roots.items()}
 
 
 def _widths(parameter: Tensor) -> tuple[int, int]:

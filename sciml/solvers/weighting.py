@@ -243,8 +243,3 @@ class Weightings:
     def record(self, objective: Objective) -> dict[str, float]:
         """The weights as columns of the history."""
         return {name: value for rule in self.rules for name, value in rule.record(objective).items()}
-
-
-def fixed(weights: Mapping[str, float] | Balanced | None) -> Mapping[str, float] | None:
-    """The weights that are numbers and stay."""
-    return None if isinstance(weights, Balanced) else weights

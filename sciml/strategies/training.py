@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,6 @@ from sciml.solvers import (
     Weightings,
 )
 from sciml.solvers.batching import exhausted, named
-from sciml.solvers.callbacks import LookLog
 from sciml.solvers.signals import Abandoned
 from sciml.solvers.state import generator_of, generator_state, objective_state, placed, restore_objective
 from sciml.solvers.variable_projection import projected
@@ -162,7 +162,8 @@ class _Phase:
         self._generator = np.random.default_rng([seed, 1])
         self._best = self._last = self._objective.vector()
         self._held: list[float] = []
-        self._seen = LookLog()
+        # Reports, and what else is in their lines of the history, a line of JSON each.
+        self._seen: list[str] = []
         self._raised: BaseException | None = None
         self._batches: Batches | None = None
         self._random = torch.get_rng_state()
@@ -228,7 +229,7 @@ class _Phase:
             "last": self._last,
             "lowest": self.lowest,
             "loss": self.loss,
-            "seen": self._seen.state(),
+            "seen": {"lines": "\n".join(self._seen)},
             "status": outcome.status,
             "message": outcome.message,
             "note": outcome.notes.get(self._name),
@@ -243,13 +244,14 @@ class _Phase:
             self.lowest, self.loss = float(result["lowest"]), float(result["loss"])
             self._objective.assign(result["last"])
             self._objective.assign(result["best"])
-            self._best, self._last, self._seen = result["best"], result["last"], LookLog.of(result["seen"])
+            self._best, self._last, self._seen = result["best"], result["last"], str.splitlines(result["seen"]["lines"])
+            looks = [(Report(*values), more) for values, more in map(json.loads, self._seen)]
             outcome.status, outcome.message = str(result["status"]), str(result["message"])
             if result["note"] is not None:
                 outcome.notes[self._name] = str(result["note"])
             outcome.steps = self._before[0] + result["steps"]
             outcome.evaluations = self._before[1] + result["evaluations"]
-        for look, more in self._seen:
+        for look, more in looks:
             self._training.log.report(look, more)
 
     def _continued(self, state: Mapping[str, Any]) -> tuple[Run, int]:
@@ -357,7 +359,7 @@ class _Phase:
             unknowns=unknowns,
         )
         more = {**unknowns, **self._training.weightings.record(self._objective)}
-        self._seen.append(look, more)
+        self._seen.append(json.dumps([list(vars(look).values()), more], default=float))
         try:
             return self._training.log.report(look, more)
         except Abandoned:

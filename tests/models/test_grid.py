@@ -13,7 +13,7 @@ from sciml.baselines.collocation import CollocationSystem
 from sciml.baselines.integrate import Budget
 from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.errors import ModelError
-from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, GridFunction, Knots
+from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid, GridFunction, PiecewiseBasis
 from sciml.models.bases import axis_from
 
 PI = math.pi
@@ -91,12 +91,13 @@ def test_functions_and_matrices_say_the_same(axes):
 
 
 def test_knots_are_cubic_pieces():
-    axis = axis_from(Knots(np.array([0.0, 0.3, 1.0])).config)
+    axis = axis_from(PiecewiseBasis(np.array([0.0, 0.3, 1.0]), 3, 2, scaled=False).config)
     jets = np.stack([axis.nodes**3 - axis.nodes, 3 * axis.nodes**2 - 1], axis=1).ravel()
     cubic = GridFunction([axis], torch.from_numpy(jets[:, None]))
     at = torch.linspace(0, 1, 23, dtype=torch.float64)[:, None]
     assert torch.allclose(cubic(at), at**3 - at, atol=1e-14)
     assert torch.allclose(cubic.partial(at, (2,)), 6 * at, atol=1e-12)
+    assert repr(axis_from({"kind": "knots", "nodes": [0.0, 0.3, 1.0]})) == repr(axis)
 
 
 def test_faces_and_layers():

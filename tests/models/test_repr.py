@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +16,7 @@ from sciml.models import (
     CornerSingular,
     Fourier,
     GridFunction,
-    Knots,
+    PiecewiseBasis,
     PiecewisePolynomial,
     Scaled,
     Sliced,
@@ -56,7 +55,7 @@ MODELS = [
     (sciml.PeriodicEmbedding(("x", "t"), {"x": 2.0}, 3), "waves=3, inputs=2, plain=[1]"),
     (sciml.ResidualBlock(nn.Linear(2, 2)), "Linear(in_features=2"),
     (Chebyshev(0, 1, 4), "Chebyshev(low=0.0, high=1.0, count=4)"),
-    (Knots(np.array([0.0, 1.0])), "Knots(nodes=[0.0, 1.0])"),
+    (PiecewiseBasis([0.0, 1.0], 3, 2, scaled=False), "PiecewiseBasis(breaks=[0.0, 1.0], degree=3, smooth=2, scaled=False)"),
 ]
 
 

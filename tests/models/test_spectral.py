@@ -61,8 +61,8 @@ def test_jets_are_those_of_nested_autograd(degree, periodic):
 
 
 def test_degrees_lie_in_the_ellipsoid_and_come_once():
-    basis = built((6, 3), 2, periodic=[1]).basis
-    degrees = basis.degrees_of
+    model = built((6, 3), 2, periodic=[1])
+    basis, degrees = model.basis, model.degrees_of
     assert bool(((degrees[:, 0] / 6) ** 2 + (degrees[:, 1] / 3) ** 2 <= 1 + 1e-9).all())
     assert len(set(basis.products)) == basis.width
     assert {(6, 0), (0, 5), (0, 6)} <= set(basis.products)  # cos and sin of the third harmonic

@@ -12,7 +12,7 @@ import torch
 import sciml
 from sciml import d, models, solvers
 from sciml.parallel import process_group
-from sciml.solvers.matrix_free import JacobianProducts
+from sciml.solvers.matrix_free import MatrixFreeSystem
 from sciml.solvers.objective import Objective
 from sciml.strategies.prepare import prepare
 
@@ -108,7 +108,7 @@ def products():
     """Products with a Jacobian that is not formed; a fit ends its conjugate gradients where rounding has a say."""
     setup = prepare(Heat(), sciml.MLP(16, 16), sciml.Table(measured(), missing="mask"), None, None, torch.float64, "cpu", 0)
     with process_group.joined() if process_group.offered() else contextlib.nullcontext():
-        found = JacobianProducts(setup.objective(), 1e9)
+        found = MatrixFreeSystem(setup.objective(), 1e9)
         vector = torch.linspace(-1, 1, len(found.gradient), dtype=torch.float64)
         values = torch.tensor([found.value, found.foretold(1e-3 * vector)], dtype=torch.float64)
         return torch.cat([values, found.gradient, found.square(vector)]).numpy()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sciml.slabs.tile_least_squares import Combinations, TileLeastSquares
+from sciml.slabs.tile_least_squares import TileLeastSquares, combinations
 
 COUNT, WIDTH = 5, 4
 
@@ -42,7 +42,7 @@ def test_it_is_what_dense_least_squares_finds(dtype, pairs, similar, columns):
     ]
     # As those of complex numbers that differ by a turn, of which the real and the imaginary parts count.
     turned = slopes * (0.8 + 0.6j), [(tiles, rows * (0.8 + 0.6j)) for tiles, rows in joined]
-    solver = TileLeastSquares(slopes, joined, Combinations.of(*turned) if similar else None)
+    solver = TileLeastSquares(slopes, joined, combinations(*turned) if similar else None)
     assert solver.dtype == dtype
     solver.factor()
     found = solver.solve(values).flatten(0, 1).numpy()

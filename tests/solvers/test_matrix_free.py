@@ -7,7 +7,7 @@ import sciml
 from sciml import d, solvers
 from sciml.errors import SolverError
 from sciml.solvers.gauss_newton import DampedSystem, conjugate_gradients
-from sciml.solvers.matrix_free import JacobianProducts, MatrixFreeSystem
+from sciml.solvers.matrix_free import MatrixFreeSystem
 from sciml.strategies.prepare import prepare
 
 
@@ -56,7 +56,7 @@ def objective_of(model, points=300):
 def test_products_are_those_with_the_dense_jacobian(name, memory):
     objective = objective_of(MODELS[name])
     rows, slopes = objective.linearised()
-    products = JacobianProducts(objective, memory)
+    products = MatrixFreeSystem(objective, memory)
     vector = torch.randn(slopes.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert products.value == pytest.approx(float(rows @ rows), rel=1e-12)
     assert torch.allclose(products.gradient, slopes.T @ rows, rtol=1e-10, atol=1e-12)
@@ -69,7 +69,7 @@ def test_steps_are_those_of_the_dense_system():
     rows, slopes = objective.linearised()
     scale = slopes.norm(dim=0).clamp(min=1e-8)
     dense = DampedSystem(rows, slopes, scale, "cholesky").step(1e-2)
-    system = MatrixFreeSystem(objective, JacobianProducts(objective, 1e9), tolerance=1e-10, most=500)
+    system = MatrixFreeSystem(objective, 1e9, tolerance=1e-10, most=500)
     assert torch.allclose(system.step(1e-2, scale), dense, rtol=1e-4, atol=1e-6)
     # From a sample of the rows.
     assert torch.allclose(system.norms, slopes.norm(dim=0), rtol=0.5, atol=1e-6)
@@ -143,7 +143,7 @@ def test_gradients_keep_within_the_memory_that_is_there(monkeypatch):
 def test_products_stay_where_they_were_linearised():
     """A step looks at other parameters in between, and rows that are not kept are computed anew."""
     objective = objective_of(MODELS["layers"])
-    products = JacobianProducts(objective, 0.0)
+    products = MatrixFreeSystem(objective, 0.0)
     vector = torch.linspace(-1, 1, len(products.gradient), dtype=torch.float64)
     before = products.square(vector)
     elsewhere = objective.vector() + 0.5
