@@ -27,7 +27,7 @@ from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import SolverError
 from sciml.geometry import Box, Interior
 from sciml.jets import JetSpace, Supplier, jets_of
-from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
@@ -35,7 +35,7 @@ from sciml.problem.linearize import Jet, gradients, per_point
 from sciml.problem.measurements import data_blocks, prior_blocks
 from sciml.problem.observations import is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
-from sciml.solvers.discrete_problem import layout_of
+from sciml.solvers.discrete_problem import with_polynomials
 from sciml.strategies.random_features import not_by_least_squares, output_weights
 from sciml.strategies.search import Candidate, Strategy, Varied, Workspace, search
 from sciml.strategies.tiles import Tiles, sensitivities
@@ -312,16 +312,14 @@ class NonlinearRegression(Strategy):
         law = Training(log).run(law, [_REGRESSION], work.seed)
         inference = from_rows(law.objective(), known=known)
         for degree in _LAW_DEGREES[work.dimension]:
-            model = Spectral(degree)
-            model.build(work.dimension, len(setup.problem.fields), torch.Generator())
-            train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 7]))
-            found = setup.with_model(model, train=train).with_unknowns(law.raw)
+            found = with_polynomials(setup, degree, np.random.default_rng([work.seed, 7]), raw=law.raw)
             found = replace(found, inference=_carried(found, cast(LawSystem, law.rows), inference))
             sizes = found.objective(found.held).means()
             reached = math.sqrt(max(float(value) for name, value in sizes.items() if not is_measured(name)))
             reason = (
                 "equations without derivatives: nonlinear regression on all measured rows by Levenberg-Marquardt, then "
-                f"polynomials ({model.extra_repr()}); the equations hold to {reached:.1e} of their natural size elsewhere"
+                f"polynomials ({found.trial.model.extra_repr()}); the equations hold to {reached:.1e} of their natural size "
+                "elsewhere"
             )
             enough = reached <= _CLOSE or log.ended
             now = Candidate(found, reached, "LeastSquares", reason, accepted=enough, sufficient=reached <= _GOOD)

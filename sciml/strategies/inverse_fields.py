@@ -31,7 +31,7 @@ from torch import Tensor
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Interior, clustered, draw
 from sciml.jets.calculus import describe
-from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.models.spectral import ellipsoid
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -41,7 +41,7 @@ from sciml.problem.measurements import measured_fields, unknown_fields
 from sciml.problem.observations import PRIOR, Observation, is_measured
 from sciml.slabs.tile_space import TileSpace
 from sciml.solvers import DiscreteProblem, LeastSquares, Objective
-from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
+from sciml.solvers.discrete_problem import DATA_WEIGHT, with_polynomials
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
 from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving
@@ -152,10 +152,12 @@ class InverseFields(Strategy):
             return
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
         fields = unknown_fields(problem, measured_fields(setup.train))
-        model = _constant(problem, fields, (_DEGREES[work.dimension],) * work.dimension)
-        drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
-        count = _POINTS * model.basis.width
-        plain = setup.with_model(model, train=drawn).with_unknowns(setup.raw)
+        degrees = (_DEGREES[work.dimension],) * work.dimension
+        plain = with_polynomials(setup, degrees, np.random.default_rng([seed, 8]), raw=setup.raw)
+        basis, weight = plain.trial.model.basis, plain.trial.model.weight.data
+        # With unknown fields zero as all others, equations might determine nothing.
+        weight[[problem.fields.index(field) for field in fields], basis.products.index((0,) * work.dimension)] = 1.0
+        count = _POINTS * basis.width
         tried: list[_Smoothed] = []
         for fraction in _SHARES:
             begin = tried[-1].setup if tried else plain
@@ -382,18 +384,6 @@ def _candidate(tried: Sequence[_Smoothed], fields: Sequence[str]) -> Candidate:
     )
     # Weaker priors come later: what foretells best is wanted, not what satisfies the equations best.
     return Candidate(best.setup, reached, "LeastSquares", reason)
-
-
-def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...]) -> Spectral:
-    """Polynomials that vanish, but for unknown fields: with these zero, equations might determine nothing."""
-    model = Spectral(degrees)
-    model.build(len(degrees), len(problem.fields), torch.Generator())
-    (weights,) = model.parameters()
-    start = torch.zeros_like(weights)
-    start[[problem.fields.index(field) for field in fields], model.basis.products.index((0,) * len(degrees))] = 1.0
-    with torch.no_grad():
-        weights.copy_(start)
-    return model
 
 
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:

@@ -22,7 +22,6 @@ from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
 from sciml.strategies.random_features import ENOUGH, linear_solve, not_by_least_squares, part_of, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.spectral import Degrees
 from sciml.typing import Array
 
 _RADIUS, _NEAREST = 0.5, 1e-5
@@ -292,8 +291,7 @@ class _CornerSearch:
         rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
         inside: int | SpectralPoints
         if isinstance(smooth, Polynomials):
-            assert isinstance(smooth.degree, int)
-            inside = layout_of(Degrees((smooth.degree,) * 2, ()).model(problem), problem)
+            inside = layout_of(Polynomials(smooth.degree, inputs=2, outputs=len(problem.fields)), problem)
         else:
             inside = math.ceil(_POINTS_A_FEATURE * model.smooth_width * rows_a_weight)
         generator = np.random.default_rng([self._work.seed, 7])

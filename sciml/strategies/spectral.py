@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from sciml.errors import SolverError
 from sciml.geometry import Box
-from sciml.models import Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem, GaussNewton
-from sciml.solvers.discrete_problem import layout_of, wave_columns
+from sciml.solvers.discrete_problem import wave_columns, with_polynomials
 from sciml.solvers.state import settled
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, part_of, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace
@@ -51,12 +49,6 @@ class Degrees:
         found, count = wave_columns(problem), len(problem.coordinates)
         degree = _FIRST[count]
         return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
-
-    def model(self, problem: Problem) -> Polynomials:
-        """A trial function with these degrees for a problem's fields, all its weights zero."""
-        found = Polynomials(self.now, periodic=self.waves)
-        found.build(len(problem.coordinates), len(problem.fields), torch.Generator())
-        return found
 
     def raised(self, tails: Sequence[float], fraction: float = _LOW, most: float = math.inf) -> Degrees | None:
         """Higher ones along the coordinates that are resolved worst, with at most so many weights; None if that is too few."""
@@ -161,10 +153,9 @@ class Spectral(Strategy):
 
 def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None) -> DiscreteProblem:
     """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
-    model = degrees.model(setup.problem)
-    train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 5]))
     # Unknowns of its own: a worse try must not move those of a better one.
-    found = setup.with_model(model, train=train).with_unknowns((setup if last is None else last).raw)
+    raw = (setup if last is None else last).raw
+    found = with_polynomials(setup, degrees.now, np.random.default_rng([work.seed, 5]), degrees.waves, raw)
     if last is not None and not work.linear:
         found.trial.model.start_from(last.trial.model)
     objective = found.objective()
