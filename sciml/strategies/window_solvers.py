@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
-
 from sciml.geometry import Box, Face, Interior, OnFaces, Within
 from sciml.models import MLP, RandomFeatures
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import contradictions
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Term, jet_value
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.polish import Polish
@@ -24,7 +22,6 @@ from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
-from sciml.typing import MultiIndex
 
 POINTS_A_WEIGHT = 3
 
@@ -134,17 +131,13 @@ def stand_still(setup: DiscreteProblem) -> None:
     scales, weights, terms = dict(setup.scales), dict(setup.weights), []
     for name, size in zip(problem.fields, setup.trial.scale.tolist(), strict=True):
         index = (time,) * max(1, problem.order(name, time))
-        terms.append(Term(f"still.{name}", Interior(), partial(_derivative, name, index)))
+        terms.append(Term(f"still.{name}", Interior(), partial(jet_value, name, index, 1.0)))
         scales[terms[-1].name], weights[terms[-1].name] = size / half_width ** len(index), 1.0
     within = [block.sample for block in setup.train if block.terms[0].place == Interior()][:1]
     inside = [Collocation(sample, tuple(terms)) for sample in within]
     given = [block for block in setup.train if block.terms[0].place == start]
     still = replace(setup, scales=scales, weights=weights)
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
-
-
-def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.Tensor:
-    return evaluation.space.jet(name, index)
 
 
 @dataclass(frozen=True)
