@@ -17,7 +17,7 @@ from sciml.solvers import DiscreteProblem, GaussNewton, Objective
 from sciml.solvers.discrete_problem import with_features
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
-from sciml.strategies.search import Candidate, Strategy, Workspace, counts_of, most_points, points_a_feature
+from sciml.strategies.search import Candidate, Strategy, Workspace, counts_of
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _LOWEST, _HIGHEST = 0.1, 128.0
@@ -218,9 +218,9 @@ def _solved(
     earlier: DiscreteProblem | None,
 ) -> tuple[DiscreteProblem, float, float, dict[str, Tensor]]:
     problem = setup.problem
-    points = points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
-    fraction = points / most_points(len(problem.coordinates))
-    train = tuple(part_of(block, fraction, len(problem.coordinates)) for block in setup.train)
+    dimension = len(problem.coordinates)
+    fraction = count * len(problem.fields) / max(1, len(problem.equations)) / counts_of(dimension)[-1]
+    train = tuple(part_of(block, fraction, dimension) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = candidate.objective(train, setup.weights)
 

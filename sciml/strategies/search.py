@@ -361,6 +361,7 @@ def judged_apart(setup: DiscreteProblem, regular: Callable[[torch.Tensor], torch
 
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _COUNTS_BEYOND = (500, 3000)
+# In many coordinates there are as many points on the faces.
 _POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
 
 
@@ -369,11 +370,6 @@ def counts_of(dimension: int) -> tuple[int, ...]:
     return _COUNTS.get(dimension, _COUNTS_BEYOND)
 
 
-def points_a_feature(dimension: int) -> int:
-    """Points inside for each feature; in many coordinates there are as many on the faces."""
-    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
-
-
 def most_points(dimension: int) -> int:
     """The number of points inside that the largest number of features asks for."""
-    return points_a_feature(dimension) * counts_of(dimension)[-1]
+    return (_POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND) * counts_of(dimension)[-1]

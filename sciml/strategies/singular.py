@@ -248,13 +248,6 @@ class _CornerSearch:
     def _smooth(self, size: int, scale: float) -> Features | Polynomials:
         return Polynomials(size) if isinstance(self._plane.domain, Box) else Features(size, scale)
 
-    def _wedges(self, degree: float, spread: float) -> list[CornerExponents]:
-        pairs = zip(self._plane.corners, self._plane.lengths, strict=True)
-        return [
-            CornerExponents(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
-            for corner, length in pairs
-        ]
-
     def _attempt(self, smooth: Features | Polynomials, degree: float, spread: float) -> float:
         """Solve once; the relative residual on held-out points, infinite where there would be too many weights."""
         found = self._candidate(smooth, degree, spread)
@@ -285,7 +278,11 @@ class _CornerSearch:
     def _candidate(self, smooth: Features | Polynomials, degree: float, spread: float) -> DiscreteProblem:
         """The set-up with a model, all its weights zero, and points for it."""
         setup, problem, old = self._setup, self._setup.problem, self._setup.trial
-        wedges = [wedge for wedge in self._wedges(degree, spread) if wedge.terms]
+        every = (
+            CornerExponents(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
+            for corner, length in zip(self._plane.corners, self._plane.lengths, strict=True)
+        )
+        wedges = [wedge for wedge in every if wedge.terms]
         model = SingularModel(smooth, wedges, center=old.center.tolist(), half_width=old.half_width.tolist())
         model.build(2, len(problem.fields), torch.Generator().manual_seed(self._work.seed))
         rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
