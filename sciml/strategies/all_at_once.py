@@ -197,14 +197,12 @@ class AllAtOnce(Strategy):
         measured = [term for block in work.discrete.train for term in block.terms if isinstance(term.evaluate, Observation)]
         own = _Continuation(work if all(map(compressible, measured)) else work.sampled(_MOST_ROWS))
         for _ in own.run():
-            if own.now is not None:
-                yield own.candidate()
-        if own.now is not None:
-            found = own.candidate()
-            if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
-                # Normal equations of equations that are nearly exact have lost the digits of the last steps.
-                found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
-            yield replace(found, accepted=found.sufficient)
+            yield own.candidate()
+        found = own.candidate()
+        if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
+            # Normal equations of equations that are nearly exact have lost the digits of the last steps.
+            found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
+        yield replace(found, accepted=found.sufficient)
 
 
 class _Continuation:
@@ -443,8 +441,6 @@ class _Continuation:
         unknowns = {name: float(unknown.value(found.raw[name])) for name, unknown in free.items()}
         name = f"PiecewisePolynomial({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
         self._work.log.solved(name, loss, judged, terms, best=judged, most=_ROUNDS, unknowns=unknowns)
-        if self._work.log.stopped:
-            self.now = self.now or found
 
     def candidate(self) -> Candidate:
         """What the search has found; with free weights where these are few, else with a closed form for its trial function."""

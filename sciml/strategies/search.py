@@ -218,7 +218,6 @@ class Workspace:
     journal: Journal = field(default_factory=Journal)
     feed: Any = None
     choices: list[str] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)
     varied: Varied | None = None
 
     @property
@@ -260,7 +259,7 @@ class Workspace:
 
     def on(self, measurements: Measurements | None) -> Workspace:
         """The same work with other measurements."""
-        return replace(self, measurements=measurements, choices=[], tried=set())
+        return replace(self, measurements=measurements, choices=[])
 
     def sampled(self, most: int) -> Workspace:
         """The same work with a random sample of at most so many rows of its measurements."""
@@ -324,7 +323,6 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
             if best is None:
                 raise
             return replace(best, status="interrupted", message="")
-        work.tried.update(() if last is None else (way.name,))
         if best is not None and work.log.stopped:
             # The strategy had nothing to add when somebody wanted the end.
             return replace(best, status=work.log.status, message=work.log.message)

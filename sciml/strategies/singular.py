@@ -174,7 +174,7 @@ class CornerSingular(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         plane = plane_of(work.problem)
-        smooth = best is not None and (self.name in work.tried or not stalls_at_corners(best.discrete))
+        smooth = best is not None and not stalls_at_corners(best.discrete)
         if plane is None or (self.unless_smooth and smooth):
             return
         own = _CornerSearch(work, plane, best)

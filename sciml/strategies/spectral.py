@@ -159,13 +159,6 @@ def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: Dis
     if last is not None and not work.linear:
         found.trial.model.start_from(last.trial.model)
     objective = found.objective()
-
-    def solve() -> None:
-        solver = GaussNewton(1 if work.linear else _STEPS, rank_tolerance=0.0)
-        run = solver.start(objective)
-        for _ in range(solver.steps):
-            if run.step().done is not None:
-                break
-
-    settled(setup.journal, f"degrees {degrees.now}", objective, solve)
+    solver = GaussNewton(1 if work.linear else _STEPS, rank_tolerance=0.0)
+    settled(setup.journal, f"degrees {degrees.now}", objective, lambda: solver.solve(objective))
     return found
