@@ -16,7 +16,7 @@ from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem, GaussNewton
 from sciml.solvers.discrete_problem import wave_columns, with_polynomials
 from sciml.solvers.state import settled
-from sciml.strategies.random_features import ENOUGH, not_by_least_squares, part_of, solved_how
+from sciml.strategies.random_features import ENOUGH, Trials, not_by_least_squares, part_of
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
 
@@ -122,33 +122,21 @@ class Spectral(Strategy):
         if self.degree is not None:
             fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
             degrees = Degrees(fixed, wave_columns(problem))
-        found: Candidate | None = None
+        trials, worse = Trials(work, _GOOD, _USUAL), 0
         last: DiscreteProblem | None = None
-        worse = count = 0
         while degrees is not None:
-            before = math.inf if found is None else found.residual
+            before = math.inf if trials.best is None else trials.best.residual
             last = _solved(setup, degrees, work, last)
             reached, model = relative(last), last.trial.model
-            now = Candidate(last, reached, "LinearLeastSquares" if work.linear else "GaussNewton", sufficient=reached <= _GOOD)
-            count += 1
-            found = now if found is None or reached < found.residual else found
-            objective = last.objective()
-            terms = objective.means()
-            loss = float(objective.total(terms))
-            work.log.solved(f"Spectral({model.extra_repr()})", loss, reached, terms, best=found.residual, most=_USUAL)
-            yield found
+            yield trials.take(f"Spectral({model.extra_repr()})", last, reached)
             worse = worse + 1 if reached > _SPENT * before else 0
             if self.degree is not None or reached <= target or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
             degrees = degrees.raised(model.tails(), 0.0 if worse else _LOW, most)
-        assert found is not None
-        why, how = solved_how(work.linear)
-        reason = (
-            f"{why}: products of polynomials and waves ({found.discrete.trial.model.extra_repr()}) {how}; of {count} tried, "
-            f"the ones with the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
-        )
-        yield replace(found, reason=reason, accepted=found.residual <= ENOUGH)
+        assert trials.best is not None
+        found = trials.described(trials.best, "products of polynomials and waves")
+        yield replace(found, accepted=found.residual <= ENOUGH)
 
 
 def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None) -> DiscreteProblem:
