@@ -52,7 +52,7 @@ from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
 from sciml.strategies.search import ENDED, STOPPED, Budget, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
-from sciml.strategies.training import stage_name, stages_of, usual_stages
+from sciml.strategies.training import stages_of, usual_stages
 from sciml.strategies.transfer import WarmStart, check_names, check_stages
 from sciml.uncertainty.error_bands import carried, spread_of
 from sciml.uncertainty.model_selection import statistics
@@ -492,7 +492,7 @@ def fit(
         if feed is not None:
             used = best.solver.split(", ")
             stages = solvers or usual_stages(best.discrete.objective().shape[1])
-            notes = [*notes, feed.notes(best.discrete, [each for each in stages if stage_name(each) in used])]
+            notes = [*notes, feed.notes(best.discrete, [each for each in stages if each.name in used])]
         if process_group.several():
             notes = [*notes, f"{process_group.current().size} processes, each with a share of the rows"]
         solution = concluded(best, notes, log, options, intervals)

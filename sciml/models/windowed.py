@@ -12,7 +12,7 @@ from numpy.polynomial import Polynomial
 from torch import Tensor, nn
 
 from sciml.errors import ModelError
-from sciml.jets.analytic import knows_derivatives
+from sciml.jets.autograd import knows_derivatives
 from sciml.models.base import Block
 from sciml.models.bases import located
 from sciml.models.one_graph import one_graph

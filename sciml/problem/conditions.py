@@ -161,6 +161,11 @@ class Term:
     prescription: Prescription | None = None
 
 
+def jet_value(field: str, index: MultiIndex, factor: float, evaluation: Evaluation) -> Tensor:
+    """A multiple of a field or of a derivative of it, as the residual of a term."""
+    return factor * evaluation.space.jet(field, index)
+
+
 class Condition(ABC):
     """A condition of a problem on part of its boundary: names to check when a class is defined, terms to solve."""
 

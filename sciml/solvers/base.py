@@ -69,6 +69,13 @@ class Solver(ABC):
     def start(self, objective: Objective) -> Run:
         """Begin to minimise an objective from where its parameters stand."""
 
+    def solve(self, objective: Objective) -> None:
+        """Take steps until nothing is left to do, or as many as it may."""
+        run = self.start(objective)
+        for _ in range(self.steps):
+            if run.step().done is not None:
+                return
+
     @property
     def name(self) -> str:
         """The name in histories and reports."""

@@ -125,6 +125,20 @@ def with_features(setup: DiscreteProblem, count: int, scale: float | Sequence[fl
     return setup.with_model(model).with_unknowns()
 
 
+def with_polynomials(
+    setup: DiscreteProblem,
+    degree: int | Sequence[int],
+    generator: np.random.Generator,
+    periodic: Sequence[int] = (),
+    raw: Mapping[str, Tensor] | None = None,
+) -> DiscreteProblem:
+    """The set-up with products of polynomials for its model, all weights zero, points for it, and copies of raw numbers."""
+    problem = setup.problem
+    model = Spectral(degree, periodic=periodic)
+    model.build(len(problem.coordinates), len(problem.fields), torch.Generator())
+    return setup.with_model(model, train=setup.draw(layout_of(model, problem), generator)).with_unknowns(raw)
+
+
 def device_of(device: str | torch.device, work: float = math.inf) -> torch.device:
     """The device that is meant; ``"auto"`` is a GPU where there is one and the work, rows times weights, is worth it."""
     if device == "auto":

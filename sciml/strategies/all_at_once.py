@@ -30,7 +30,6 @@ from sciml.strategies.inverse_system import (
     ElementRows,
     RowsOnTiles,
     TilingSystem,
-    Units,
     blocks_on,
     compressible,
     orders_asked_by,
@@ -130,25 +129,11 @@ _MOST_ROWS = 50_000
 _FEW = 2
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """What a search does by the number of coordinates.
-
-    Attributes:
-        degree: of polynomials, at least.
-        holds: how well equations hold before unknowns count as settled.
-        exact: how well they hold where nothing is left to do.
-        effort: multiplications that one step may take.
-    """
-
-    degree: int
-    holds: float
-    exact: float
-    effort: float
-
-
-# Functions of one coordinate take high degrees, which cost little there, and equations that hold as by shooting.
-_LIMITS = {1: _Limits(14, 1e-6, 1e-11, 1.2e9), 2: _Limits(6, 2e-3, 1e-6, 1.2e9), 3: _Limits(6, 2e-3, 1e-6, 3e10)}
+# By the number of coordinates: the least degree of polynomials; how well equations hold before unknowns count as settled, and
+# where nothing is left to do; multiplications that one step may take. Functions of one coordinate take high degrees, which cost
+# little there, and equations that hold as by shooting.
+_DEGREE, _HOLDS, _EXACT = {1: 14, 2: 6, 3: 6}, {1: 1e-6, 2: 2e-3, 3: 2e-3}, {1: 1e-11, 2: 1e-6, 3: 1e-6}
+_EFFORT = {1: 1.2e9, 2: 1.2e9, 3: 3e10}
 
 
 @dataclass(frozen=True)
@@ -199,7 +184,7 @@ class AllAtOnce(Strategy):
         problem = work.problem
         if work.measurements is None:
             return "it has no measurements"
-        if not isinstance(problem.domain, Box) or work.dimension not in _LIMITS:
+        if not isinstance(problem.domain, Box) or work.dimension not in _DEGREE:
             return "its domain is no box of at most three coordinates"
         if len(problem.equations) < len(problem.fields):
             return "it has more fields than equations"
@@ -212,30 +197,26 @@ class AllAtOnce(Strategy):
         measured = [term for block in work.discrete.train for term in block.terms if isinstance(term.evaluate, Observation)]
         own = _Continuation(work if all(map(compressible, measured)) else work.sampled(_MOST_ROWS))
         for _ in own.run():
-            if own.now is not None:
-                yield own.candidate()
-        if own.now is not None:
-            found = own.candidate()
-            if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
-                # Normal equations of equations that are nearly exact have lost the digits of the last steps.
-                found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
-            yield replace(found, accepted=found.sufficient)
+            yield own.candidate()
+        found = own.candidate()
+        if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
+            # Normal equations of equations that are nearly exact have lost the digits of the last steps.
+            found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
+        yield replace(found, accepted=found.sufficient)
 
 
 class _Continuation:
     """Tilings and weights tried so far."""
 
     def __init__(self, work: Workspace) -> None:
-        self._work, self._setup, self._limits = work, work.discrete, _LIMITS[work.dimension]
-        setup, problem = self._setup, work.problem
-        trial = setup.trial
-        self._units = Units(trial.center, trial.half_width, trial.offset, trial.scale)
+        self._work, self._setup = work, work.discrete
+        setup, problem, trial = self._setup, work.problem, self._setup.trial
         self._terms = problem.terms()
         self._equations = [term for term in self._terms if isinstance(term.place, Interior | Within)]
         joining = [term for term in self._terms if isinstance(term.place, Opposite)]
         inside, joined = (orders_asked_by(problem, part) for part in (self._terms, joining))
         self._highest = tuple(max(most, ROUGH) for most in inside)
-        self._rough = roughness(problem, self._units)
+        self._rough = roughness(problem, trial)
         self._data = [block for block in setup.train if any(term.measured for term in block.terms)]
         self._measured: dict[TensorProductBasis, list[RowsOnTiles]] = {}
         sizes = {term.name: block.size for block in self._data for term in block.terms}
@@ -253,9 +234,9 @@ class _Continuation:
             count = _FIRST[name == problem.time] // max(1, work.dimension - 1)
             # Where an equation ends and another begins, derivatives may jump.
             ends = [term.place.part.bounds[name] for term in self._terms if isinstance(term.place, Within)]
-            cuts = (np.array(ends).reshape(-1) - float(self._units.center[column])) / float(self._units.half_width[column])
+            cuts = (np.array(ends).reshape(-1) - float(trial.center[column])) / float(trial.half_width[column])
             breaks = np.unique(np.append(np.linspace(-1, 1, count + 1), cuts[np.abs(cuts) < 1]).round(_DIGITS))
-            meshes.append(PiecewiseBasis(breaks, max(self._limits.degree, 2 * smooth + 4), smooth))
+            meshes.append(PiecewiseBasis(breaks, max(_DEGREE[work.dimension], 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
         self.now: _Continued | None = None
@@ -263,7 +244,7 @@ class _Continuation:
 
     def run(self) -> Iterator[None]:
         """Search; resumed after every solve."""
-        fields = len(self._setup.problem.fields)
+        fields, dimension = len(self._setup.problem.fields), self._work.dimension
         # A number that is the exponent of an unknown can run to where no row feels it.
         unknowns = self._setup.problem.unknowns
         bounded = [name for name, each in unknowns.items() if each.lower is not None or each.upper is not None]
@@ -274,12 +255,12 @@ class _Continuation:
         for _ in range(_ROUNDS):
             self.now = here
             yield
-            if here.relative <= self._limits.exact or here.stiffness >= _HARD:
+            if here.relative <= _EXACT[dimension] or here.stiffness >= _HARD:
                 break
             harder = self._tried(here.tiling, _RAISE * here.stiffness, here.weights, here.raw)
             yield
             still = bool((harder.shift(here) <= _STILL * harder.spread.errors()).all())
-            settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < self._limits.holds
+            settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < _HOLDS[dimension]
             if settled and checked:
                 self._move_to(harder)
                 break
@@ -294,7 +275,7 @@ class _Continuation:
                 continue
             finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
-            if TilingSystem(finer, [], {}, fields).layout.effort > self._limits.effort:
+            if TilingSystem(finer, [], {}, fields).layout.effort > _EFFORT[dimension]:
                 if settled:
                     self._move_to(harder)
                 break
@@ -308,10 +289,10 @@ class _Continuation:
             self._shift = found.shift(begin)
             # Where promoted coordinates keep their tiles, finer ones along the others may be no remedy; of one coordinate, with
             # polynomials of high degree, neither.
-            served = bool(self._promoted) or self._work.dimension == 1
+            served = bool(self._promoted) or dimension == 1
             futile = served and not settled and found.loss > _FUTILE * begin.loss
             here = found
-        if self._work.dimension == 1:
+        if dimension == 1:
             yield from self._resolve()
         self._finish()
 
@@ -399,9 +380,9 @@ class _Continuation:
         judge = eased if eased_judge else None
         system = TilingSystem(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
         effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
-        arrived = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
-        parts = system.terms(arrived.weights, arrived.raw)
-        known = spread(system, arrived.weights, arrived.raw)
+        weights, raw, loss = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
+        parts = system.terms(weights, raw)
+        known = spread(system, weights, raw)
         rough = {name: parts.pop(name) / weight for name, weight in self._smoothing.items()}
         data = sum(value for name, value in parts.items() if name.startswith(DATA))
         # Of fewer measurements than free functions all noise is fitted, and none seems to be there.
@@ -410,8 +391,8 @@ class _Continuation:
         for block in blocks_on(tiling, problem, self._equations, _MORE):
             assert block.weights is not None
             factors = {term.name: block.weights.sqrt() / scales[term.name] for term in block.terms}
-            between = ElementRows(problem, block, factors, tiling, self._units, self._highest)
-            rows = between.rows(arrived.weights, arrived.raw, slopes=False)
+            between = ElementRows(problem, block, factors, tiling, self._setup.trial, self._highest)
+            rows = between.rows(weights, raw, slopes=False)
             for term, (values, _, _) in zip(block.terms, rows, strict=True):
                 weight = self._setup.weights[term.name]
                 residuals.append(math.sqrt(weight) * values)
@@ -423,20 +404,20 @@ class _Continuation:
         found = _Continued(
             tiling,
             stiffness,
-            arrived.weights,
-            arrived.raw,
+            weights,
+            raw,
             strain / max(noise * self._rows, 1e-300),
             math.sqrt(squares),
             energy,
             degrees,
             known,
             noise,
-            arrived.loss,
+            loss,
         )
         # What bends as much as the fields do by themselves then costs what noise of a measurement or two would.
         self._smoothing = {name: _PATIENCE * noise / max(bent, _WAVY) for name, bent in rough.items()}
         self._pull = dict.fromkeys(self._pull, noise / _LOOSE**2)
-        self._record(found, arrived.loss, noise * self._rows + strain, parts)
+        self._record(found, loss, noise * self._rows + strain, parts)
         return found
 
     def _placed(self, block: Collocation, tiling: TensorProductBasis) -> Iterator[RowsOnTiles]:
@@ -450,18 +431,16 @@ class _Continuation:
             even = torch.full((part.size,), self._rows**-0.5, dtype=torch.float64)
             root = even if part.weights is None else part.weights.sqrt()
             factors = {term.name: root / self._setup.scales.get(term.name, 1.0) for term in others}
-            yield ElementRows(problem, part, factors, tiling, self._units, self._highest)
+            yield ElementRows(problem, part, factors, tiling, self._setup.trial, self._highest)
         for term in compressed:
             factor = self._rows**-0.5 / self._setup.scales.get(term.name, 1.0)
-            yield CompressedRows(problem, term, block.sample.points[0], factor, tiling, self._units)
+            yield CompressedRows(problem, term, block.sample.points[0], factor, tiling, self._setup.trial)
 
     def _record(self, found: _Continued, loss: float, judged: float, terms: dict[str, float]) -> None:
         free = self._setup.problem.unknowns
         unknowns = {name: float(unknown.value(found.raw[name])) for name, unknown in free.items()}
         name = f"PiecewisePolynomial({' x '.join(str(mesh.count) for mesh in found.tiling.meshes)})"
         self._work.log.solved(name, loss, judged, terms, best=judged, most=_ROUNDS, unknowns=unknowns)
-        if self._work.log.stopped:
-            self.now = self.now or found
 
     def candidate(self) -> Candidate:
         """What the search has found; with free weights where these are few, else with a closed form for its trial function."""
@@ -492,20 +471,18 @@ class _Continuation:
         good = now.relative if math.isfinite(now.relative) else math.inf
         return Candidate(solved, good, "GaussNewton", reason, sufficient=good <= _LIMIT)
 
-    def _variance(self, now: _Continued) -> float:
-        """Of a row: that of the misfit, or one standard deviation where that is known."""
-        name = next(name for name in self._shares if name.startswith(DATA))
-        return 1.0 / (self._rows * self._setup.scales[name] ** 2) if self._known else now.spread.variance
-
     def _inference(self, now: _Continued) -> Inference | None:
         """Intervals, which also hold what the last change of tiles or weights has moved."""
         if not now.raw:
             return None
+        name = next(name for name in self._shares if name.startswith(DATA))
+        # Of a row: that of the misfit, or one standard deviation where that is known.
+        variance = 1.0 / (self._rows * self._setup.scales[name] ** 2) if self._known else now.spread.variance
         return from_information(
             self._setup.problem.unknowns,
             torch.stack(list(now.raw.values())).numpy(),
             now.spread.information.numpy(),
-            self._variance(now),
+            variance,
             now.spread.freedom,
             now.spread.move.numpy(),
             now.spread.size.numpy(),

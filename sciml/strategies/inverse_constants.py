@@ -27,7 +27,7 @@ from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import SolverError
 from sciml.geometry import Box, Interior
 from sciml.jets import JetSpace, Supplier, jets_of
-from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
@@ -35,7 +35,7 @@ from sciml.problem.linearize import Jet, gradients, per_point
 from sciml.problem.measurements import data_blocks, prior_blocks
 from sciml.problem.observations import is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
-from sciml.solvers.discrete_problem import layout_of
+from sciml.solvers.discrete_problem import with_polynomials
 from sciml.strategies.random_features import not_by_least_squares, output_weights
 from sciml.strategies.search import Candidate, Strategy, Varied, Workspace, search
 from sciml.strategies.tiles import Tiles, sensitivities
@@ -107,25 +107,24 @@ class _Values:
 
 
 class Tangent(nn.Module):
-    """A solution as an affine function of constants, by differences of solutions at values beside those of another.
+    """A solution as an affine function of constants, by its derivatives or by differences of solutions beside another.
 
     Args:
         here: the solution at the numbers ``raw``.
-        base: the solution that the others lie beside.
-        beside: for each unknown the solution where its raw number is larger by ``steps``.
+        others: a solution, and for each unknown the one where its raw number is larger by ``steps``; without steps, for each
+            unknown the derivative by it.
     """
 
     def __init__(
         self,
         here: nn.Module,
-        base: nn.Module,
-        beside: Sequence[nn.Module],
+        others: Sequence[nn.Module],
         raw: Mapping[str, Tensor],
-        steps: Mapping[str, float],
+        steps: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
-        self.here, self.others = here.requires_grad_(False), nn.ModuleList([base, *beside]).requires_grad_(False)
-        self.raw, self.steps = dict(raw), dict(steps)
+        self.here, self.others = here.requires_grad_(False), nn.ModuleList(others).requires_grad_(False)
+        self.raw, self.steps = dict(raw), steps
         # Derivatives that were taken once are kept, as long as the points live.
         self._kept = WeakTensorKeyDictionary()
 
@@ -153,8 +152,10 @@ class Tangent(nn.Module):
         return [jets_of(each, points, names, fields) for each in self.others]
 
     def _slopes(self, jets: Any, jet: Jet) -> Tensor:
-        base, *beside = (each.jet(*jet).detach() for each in jets)
-        moved = [(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)]
+        moved = [each.jet(*jet).detach() for each in jets]
+        if self.steps is not None:
+            base, *beside = moved
+            moved = [(each - base) / step for each, step in zip(beside, self.steps.values(), strict=True)]
         return torch.stack(moved, dim=1)
 
     def spread(self, inference: Inference) -> FieldCovariance | None:
@@ -164,16 +165,6 @@ class Tangent(nn.Module):
     def foretold(self, moves: Mapping[str, Tensor]) -> Any:
         """The solution that the slopes foretell where raw numbers have moved; None where only solving tells."""
         return None
-
-
-class Sensitivities(Tangent):
-    """A solution as an affine function of constants, by its derivatives, each a function ``beside`` it."""
-
-    def __init__(self, here: nn.Module, beside: Sequence[nn.Module], raw: Mapping[str, Tensor]) -> None:
-        super().__init__(here, here, beside, raw, dict.fromkeys(raw, 1.0))
-
-    def _slopes(self, jets: Any, jet: Jet) -> Tensor:
-        return torch.stack([each.jet(*jet).detach() for each in jets[1:]], dim=1)
 
 
 class TileTangent(Tangent):
@@ -187,7 +178,7 @@ class TileTangent(Tangent):
     here: Any
 
     def __init__(self, here: Any, tables: Tensor, raw: Mapping[str, Tensor]) -> None:
-        super().__init__(here, here, [], raw, dict.fromkeys(raw, 1.0))
+        super().__init__(here, [], raw)
         self._tables, still = tables, torch.zeros_like(here.scale).tolist() * len(tables)
         model = here.model.like(len(tables) * here.model.outputs)
         model.coefficients.copy_(tables.permute(1, 0, 2, 3).flatten(1, 2))
@@ -210,7 +201,7 @@ class TileTangent(Tangent):
 
     def foretold(self, moves: Mapping[str, Tensor]) -> Any:
         found: Any = copy.deepcopy(self.here)
-        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.steps]), self._tables, dims=1)
+        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.raw]), self._tables, dims=1)
         return found
 
 
@@ -312,16 +303,14 @@ class NonlinearRegression(Strategy):
         law = Training(log).run(law, [_REGRESSION], work.seed)
         inference = from_rows(law.objective(), known=known)
         for degree in _LAW_DEGREES[work.dimension]:
-            model = Spectral(degree)
-            model.build(work.dimension, len(setup.problem.fields), torch.Generator())
-            train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 7]))
-            found = setup.with_model(model, train=train).with_unknowns(law.raw)
+            found = with_polynomials(setup, degree, np.random.default_rng([work.seed, 7]), raw=law.raw)
             found = replace(found, inference=_carried(found, cast(LawSystem, law.rows), inference))
             sizes = found.objective(found.held).means()
             reached = math.sqrt(max(float(value) for name, value in sizes.items() if not is_measured(name)))
             reason = (
                 "equations without derivatives: nonlinear regression on all measured rows by Levenberg-Marquardt, then "
-                f"polynomials ({model.extra_repr()}); the equations hold to {reached:.1e} of their natural size elsewhere"
+                f"polynomials ({found.trial.model.extra_repr()}); the equations hold to {reached:.1e} of their natural size "
+                "elsewhere"
             )
             enough = reached <= _CLOSE or log.ended
             now = Candidate(found, reached, "LeastSquares", reason, accepted=enough, sufficient=reached <= _GOOD)
@@ -513,14 +502,14 @@ class OutputError:
             tables = sensitivities(replace(here.solution.discrete, problem=self.work.problem), here.raw, self.work.seed)
             return None if tables is None else TileTangent(trial, self.all_slopes(trial.model, tables), here.raw)
         if here.solution.slopes:
-            return Sensitivities(trial, here.solution.slopes, here.raw)
+            return Tangent(trial, here.solution.slopes, here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self.reached({**here.raw, name: here.raw[name] + step})
             if found is None or self.work.log.stopped:
                 return None
             beside.append(found.solution.discrete.trial)
-        return Tangent(trial, trial, beside, here.raw, steps)
+        return Tangent(trial, [trial, *beside], here.raw, steps)
 
     def _tangent_again(self, here: Reached, before: Tangent) -> Tangent:
         """The slopes on other tiles, which one factor gives; otherwise those that there are."""

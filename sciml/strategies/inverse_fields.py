@@ -31,9 +31,8 @@ from torch import Tensor
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Interior, clustered, draw
 from sciml.jets.calculus import describe
-from sciml.models import Scaled, Spectral, Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.models.spectral import ellipsoid
-from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.expansion import Series, expanded, reduced
@@ -41,7 +40,7 @@ from sciml.problem.measurements import measured_fields, unknown_fields
 from sciml.problem.observations import PRIOR, Observation, is_measured
 from sciml.slabs.tile_space import TileSpace
 from sciml.solvers import DiscreteProblem, LeastSquares, Objective
-from sciml.solvers.discrete_problem import DATA_WEIGHT, layout_of
+from sciml.solvers.discrete_problem import DATA_WEIGHT, with_polynomials
 from sciml.solvers.gauss_newton import descend
 from sciml.solvers.state import settled
 from sciml.strategies.inverse_constants import OutputError, Reached, Tangent, measured_alone, not_by_solving
@@ -77,20 +76,6 @@ class CurvaturePenalty:
             place = (2 * evaluation.space.coordinates[name].detach() - lower - upper) / (upper - lower)
             bent = bent * (math.pi / 2 * (1 - place.square()).clamp(min=0).sqrt()).sqrt()
         return bent
-
-
-def smoothness_blocks(problem: Problem, sizes: Mapping[str, float], fraction: float, count: int) -> Collocation:
-    """Rows that ask fields of some sizes not to bend."""
-    half_width = {name: (upper - lower) / 2 for name, (lower, upper) in problem.domain.bounds.items()}
-    terms = []
-    for field, size in sizes.items():
-        for index in itertools.combinations_with_replacement(problem.coordinates, 2):
-            mixed = math.sqrt(2) if index[0] != index[1] else 1.0
-            strength = fraction * mixed * math.prod(half_width[name] for name in index) / (size * math.sqrt(count))
-            rows = CurvaturePenalty(field, index, strength, size, problem.domain.bounds)
-            terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
-    evenly = draw(Interior(), problem.domain, count, np.random.default_rng(0))
-    return Collocation(clustered(evenly, problem.domain), tuple(terms))
 
 
 _DEGREES = {1: 48, 2: 16}
@@ -152,10 +137,12 @@ class InverseFields(Strategy):
             return
         setup, problem, seed, training = work.discrete, work.problem, work.seed, Training(work.log)
         fields = unknown_fields(problem, measured_fields(setup.train))
-        model = _constant(problem, fields, (_DEGREES[work.dimension],) * work.dimension)
-        drawn = setup.draw(layout_of(model, problem), np.random.default_rng([seed, 8]))
-        count = _POINTS * model.basis.width
-        plain = setup.with_model(model, train=drawn).with_unknowns(setup.raw)
+        degrees = (_DEGREES[work.dimension],) * work.dimension
+        plain = with_polynomials(setup, degrees, np.random.default_rng([seed, 8]), raw=setup.raw)
+        basis, weight = plain.trial.model.basis, plain.trial.model.weight.data
+        # With unknown fields zero as all others, equations might determine nothing.
+        weight[[problem.fields.index(field) for field in fields], basis.products.index((0,) * work.dimension)] = 1.0
+        count = _POINTS * basis.width
         tried: list[_Smoothed] = []
         for fraction in _SHARES:
             begin = tried[-1].setup if tried else plain
@@ -296,7 +283,8 @@ class SmoothedOutputError(OutputError):
         for number, names, tables in self._tables(trial.model):
             values = torch.stack([self._plain.problem.unknowns[name].value(raw[name]) for name in names]).cpu()
             model.coefficients[:, number] = torch.tensordot(values, tables, dims=1)
-        found = Scaled(model, *self._bounds, *(units[name].tolist() for name in units))
+        domain = self.stated.problem.domain
+        found = Scaled(model, domain.lower, domain.upper, *(units[name].tolist() for name in units))
         return found.to(self._plain.trial.scale)
 
     def followed(self, trial: Any) -> Any:
@@ -313,11 +301,6 @@ class SmoothedOutputError(OutputError):
         for number, names, tables in self._tables(copy.deepcopy(model).cpu()):
             slopes[[unknowns.index(name) for name in names], :, number] = tables
         return slopes.to(found)
-
-    @property
-    def _bounds(self) -> tuple[Sequence[float], Sequence[float]]:
-        domain = self.stated.problem.domain
-        return domain.lower, domain.upper
 
     def _tables(self, model: TilePolynomials) -> list[tuple[int, Sequence[str], Tensor]]:
         """Of each series the number of its field, its coefficients and its products as polynomials on tiles, ``(K, T, width)``.
@@ -384,18 +367,6 @@ def _candidate(tried: Sequence[_Smoothed], fields: Sequence[str]) -> Candidate:
     return Candidate(best.setup, reached, "LeastSquares", reason)
 
 
-def _constant(problem: Problem, fields: Sequence[str], degrees: tuple[int, ...]) -> Spectral:
-    """Polynomials that vanish, but for unknown fields: with these zero, equations might determine nothing."""
-    model = Spectral(degrees)
-    model.build(len(degrees), len(problem.fields), torch.Generator())
-    (weights,) = model.parameters()
-    start = torch.zeros_like(weights)
-    start[[problem.fields.index(field) for field in fields], model.basis.products.index((0,) * len(degrees))] = 1.0
-    with torch.no_grad():
-        weights.copy_(start)
-    return model
-
-
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:
     return setup.with_data_weight(weight).objective()
 
@@ -418,9 +389,18 @@ def _report(work: Workspace, tried: Sequence[_Smoothed]) -> None:
 
 def _with_prior(setup: DiscreteProblem, sizes: Mapping[str, float], fraction: float, count: int) -> DiscreteProblem:
     """The set-up with rows against bending, of fields of some sizes, beside its own."""
-    like = setup.trial.scale
+    domain, half_width, like = setup.problem.domain, setup.problem.domain.half_widths, setup.trial.scale
     values = max(block.size for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms))
-    block = smoothness_blocks(setup.problem, sizes, fraction * math.sqrt(values), count).to(like.device, like.dtype)
+    terms = []
+    for field, size in sizes.items():
+        for index in itertools.combinations_with_replacement(setup.problem.coordinates, 2):
+            mixed = math.sqrt(2) if index[0] != index[1] else 1.0
+            across = math.prod(half_width[name] for name in index)
+            strength = fraction * math.sqrt(values) * mixed * across / (size * math.sqrt(count))
+            rows = CurvaturePenalty(field, index, strength, size, domain.bounds)
+            terms.append(Term(f"{PRIOR}{describe(field, index)}", Interior(), rows, measured=True))
+    evenly = draw(Interior(), domain, count, np.random.default_rng(0))
+    block = Collocation(clustered(evenly, domain), tuple(terms)).to(like.device, like.dtype)
     # A row of the prior weighs as much as one of a measurement.
     names = [term.name for term in block.terms]
     weights = {**setup.weights, **dict.fromkeys(names, DATA_WEIGHT * count / values)}

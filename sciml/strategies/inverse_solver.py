@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,16 +29,6 @@ _LENGTHS = (1.0, 0.5, 0.2, 0.05)
 _FAR = 3.0
 # Rows whose hat matrix is computed entry by entry, and the random vectors that stand for more of them.
 _EXACT, _PROBES = 256, 64
-
-
-@dataclass(frozen=True)
-class Minimum:
-    """Where Gauss-Newton steps ended."""
-
-    weights: Tensor
-    raw: dict[str, Tensor]
-    loss: float
-    steps: int
 
 
 def _step(normal: NormalEquations, damping: float) -> Tensor | None:
@@ -76,25 +67,30 @@ def gauss_newton(
     steps: int,
     tolerance: float,
     journal: Journal | None = None,
-) -> Minimum:
-    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it."""
+) -> tuple[Tensor, dict[str, Tensor], float]:
+    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
+
+    Returns:
+        The weights and raw unknowns where they ended, and the loss there.
+    """
 
     def parts(position: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         values = position[weights.numel() :]
         return position[: weights.numel()].view_as(weights), dict(zip(raw, values, strict=True))
 
-    def compute() -> dict[str, object]:
+    def compute() -> dict[str, Any]:
         method = DampedGaussNewton(_TINY, 0.01, least=1e-6, rest=_TINY, tolerance=tolerance, lengths=_LENGTHS)
-        position, _, taken = method.minimise(
+        position, *_ = method.minimise(
             lambda position: partial(_step, system.normal(*parts(position))[0]),
-            lambda position: system.judged(*parts(position)),
+            lambda position: system.loss(*parts(position), by=system.judge),
             torch.cat([weights.flatten(), *(value.view(1) for value in raw.values())]),
             steps,
         )
-        there = parts(position)
-        return vars(Minimum(*there, system.loss(*there), taken))
+        own, unknowns = parts(position)
+        return {"weights": own, "raw": unknowns, "loss": system.loss(own, unknowns)}
 
-    return Minimum(**(journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute))
+    found = (journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute)
+    return found["weights"], found["raw"], found["loss"]
 
 
 @dataclass(frozen=True)

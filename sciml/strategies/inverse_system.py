@@ -6,20 +6,21 @@ They are taken at Gauss points in every tile of a box and on its sides, with the
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import scipy
 import torch
 from torch import Tensor
 
 from sciml.geometry import At, Box, Face, Interior, OnFaces, Opposite, Place, PointSet, Within
+from sciml.models import Scaled
 from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import Spot, TensorProductBasis
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Evaluation, Term, jet_value
 from sciml.problem.linearize import linearize, per_point
 from sciml.problem.noise import Normal
 from sciml.problem.observations import Observation
@@ -32,16 +33,6 @@ _MANY = 100
 ROUGH = 3
 # What keeps Gram matrices of too few measurements positive definite.
 _TINY = 1e-13
-
-
-@dataclass(frozen=True)
-class Units:
-    """From the coordinates and fields of a tiling, which are of order one, to those of a problem."""
-
-    center: Tensor
-    half_width: Tensor
-    offset: Tensor
-    scale: Tensor
 
 
 class _Jets:
@@ -65,34 +56,21 @@ class _Jets:
         return unit * values if index else unit * values + self._owner.units.offset[column]
 
 
-class RowsOnTiles(ABC):
-    """Some residuals of a problem on a tiling.
+class ElementRows:
+    """A block of rows on a tiling, each at a point of its own.
+
+    Args:
+        units: the trial function that scales coordinates and fields of the tiling, which are of order one, to the problem's.
 
     Attributes:
-        terms: what they are, in the order of ``rows``.
+        terms: the residuals, in the order of ``rows``.
         size: how many rows each of them stands for.
         rest: what no weights can lower of the sum of squares of each, beside its rows'.
         groups: which rows lie in the same tiles.
         tiles: for each group those that its rows depend on, ``(g, m)``.
     """
 
-    terms: tuple[Term, ...]
-    size: int
     rest = 0.0
-    groups: Sequence[Tensor]
-    tiles: Tensor
-
-    @abstractmethod
-    def columns(self) -> Tensor:
-        """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""
-
-    @abstractmethod
-    def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Each residual's values ``(n,)``, and slopes by the tile's weights ``(n, S)`` and by the unknowns ``(n, q)``."""
-
-
-class ElementRows(RowsOnTiles):
-    """A block of rows on a tiling, each at a point of its own."""
 
     def __init__(
         self,
@@ -100,7 +78,7 @@ class ElementRows(RowsOnTiles):
         block: Collocation,
         factors: Mapping[str, Tensor],
         tiling: TensorProductBasis,
-        units: Units,
+        units: Scaled,
         highest: Sequence[int],
     ) -> None:
         self.problem, self.block, self.units, self.factors = problem, block, units, factors
@@ -123,11 +101,13 @@ class ElementRows(RowsOnTiles):
         return column, orders, float(self.units.scale[column]) / half_width
 
     def columns(self) -> Tensor:
+        """The weights that each row depends on, in the order of its slopes, ``(n, S)``."""
         fields = torch.arange(len(self.problem.fields))[:, None]
         parts = [(spot.functions[:, None, :] * len(fields) + fields).flatten(1) for spot in self._spots]
         return torch.cat(parts, dim=1)
 
     def rows(self, weights: Tensor, raw: Mapping[str, Tensor], *, slopes: bool) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Each residual's values ``(n,)``, and slopes by the tile's weights ``(n, S)`` and by the unknowns ``(n, q)``."""
         problem, size = self.problem, self.block.size
         leaves, unknowns = per_point(problem, raw, size)
         jets = [_Jets(self, spot, weights) for spot in self._spots]
@@ -153,7 +133,7 @@ class ElementRows(RowsOnTiles):
         return found
 
 
-class CompressedRows(RowsOnTiles):
+class CompressedRows:
     r"""Sufficient statistics of measured values of a field: as many rows as a tile has functions, of the same normal equations.
 
     :math:`\|Aw - b\|^2 = \|L^T w - c\|^2 + \|b\|^2 - \|c\|^2` with Cholesky's :math:`L L^T = A^TA` and
@@ -166,7 +146,7 @@ class CompressedRows(RowsOnTiles):
     """
 
     def __init__(
-        self, problem: Problem, term: Term, points: Tensor, factor: float, tiling: TensorProductBasis, units: Units
+        self, problem: Problem, term: Term, points: Tensor, factor: float, tiling: TensorProductBasis, units: Scaled
     ) -> None:
         observation = term.evaluate
         assert isinstance(observation, Observation)
@@ -209,6 +189,9 @@ class CompressedRows(RowsOnTiles):
         return [(values, by_weights.flatten(1), values.new_zeros(len(values), len(raw)))]
 
 
+RowsOnTiles: TypeAlias = ElementRows | CompressedRows
+
+
 def compressible(term: Term) -> bool:
     """Whether a residual is a measurement of a field itself with normal noise, which is linear in weights."""
     return isinstance(term.evaluate, Observation) and term.evaluate.plain and isinstance(term.evaluate.noise, Normal)
@@ -227,21 +210,16 @@ class TilingSystem:
         judge: Mapping[str, float] | None = None,
     ) -> None:
         self.layout = WeightLayout(tiling, fields)
-        self._judge = dict(weights if judge is None else judge)
+        self.judge = dict(weights if judge is None else judge)
         self.placed, self.weights, self.pull = tuple(placed), dict(weights), dict(pull or {})
 
-    def loss(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
-        """The weighted sum of squares."""
-        pulled = sum(weight * float(raw[name]) ** 2 for name, weight in self.pull.items())
-        return pulled + sum(self.terms(weights, raw).values())
-
-    def judged(self, weights: Tensor, raw: Mapping[str, Tensor]) -> float:
-        """The sum of squares that steps are to lower."""
+    def loss(self, weights: Tensor, raw: Mapping[str, Tensor], by: Mapping[str, float] | None = None) -> float:
+        """The weighted sum of squares, with the weights of terms or by others."""
         pulled = sum(weight * float(raw[name]) ** 2 for name, weight in self.pull.items())
         terms = self.terms(weights, raw)
-        return pulled + sum(
-            value * self._judge[name] / self.weights[name] for name, value in terms.items() if self.weights[name] > 0
-        )
+        if by is not None:
+            terms = {name: value * by[name] / self.weights[name] for name, value in terms.items() if self.weights[name] > 0}
+        return pulled + sum(terms.values())
 
     def terms(self, weights: Tensor, raw: Mapping[str, Tensor]) -> dict[str, float]:
         """Each term's weighted sum of squares."""
@@ -294,7 +272,7 @@ def _zeros(*shape: int) -> Tensor:
     return torch.zeros(shape, dtype=torch.float64)
 
 
-def roughness(problem: Problem, units: Units) -> list[Term]:
+def roughness(problem: Problem, units: Scaled) -> list[Term]:
     r"""Residuals :math:`\partial_s^3 u` on the sides of a box, s along them, as numbers of order one."""
     found = []
     for column, name in enumerate(problem.coordinates):
@@ -304,20 +282,8 @@ def roughness(problem: Problem, units: Units) -> list[Term]:
                 continue
             for number, field in enumerate(problem.fields):
                 factor = float(units.half_width[other]) ** ROUGH / float(units.scale[number])
-                found.append(Term(f"roughness.{field}.{name}", faces, _Bend(field, (along,) * ROUGH, factor)))
+                found.append(Term(f"roughness.{field}.{name}", faces, partial(jet_value, field, (along,) * ROUGH, factor)))
     return found
-
-
-@dataclass(frozen=True)
-class _Bend:
-    """A derivative of a field as a number of order one."""
-
-    field: str
-    index: MultiIndex
-    factor: float
-
-    def __call__(self, evaluation: Evaluation) -> Tensor:
-        return self.factor * evaluation.space.jet(self.field, self.index)
 
 
 def placeable(place: Place) -> bool:

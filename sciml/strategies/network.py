@@ -30,7 +30,7 @@ from sciml.strategies.time_marching import (
     not_in_windows,
     window,
 )
-from sciml.strategies.training import Stage, Training, relative, stage_name, stages_of, usual_stages
+from sciml.strategies.training import Stage, Training, relative, stages_of, usual_stages
 from sciml.strategies.transfer import WarmStart, frozen
 
 _NETWORK = (16, 16, 16)
@@ -109,7 +109,7 @@ class Train(Strategy):
         if best is not None and setup.table is None and self.model is None and self.begin is None and not own.freeze:
             stages = [*stages, Polish()]
         training = Training(work.log, own.early_stopping, own.sampler, own.weightings, work.feed)
-        solver, solved = ", ".join(stage_name(each) for each in stages), True
+        solver, solved = ", ".join(each.name for each in stages), True
         if own.windows is None:
             setup = training.run(setup, stages, own.seed)
             reached = relative(setup)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from sciml.errors import SolverError
 from sciml.jets.linear import output_layer
 from sciml.models import DeepFeatures, Windowed, model_of, with_model
 from sciml.models.layer_outputs import head_of
-from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, Solver
-from sciml.solvers.adaptive_sampling import enriched
+from sciml.solvers import Adaptive, DiscreteProblem
 from sciml.solvers.base import check_settings
 
 
@@ -59,9 +58,9 @@ class Polish:
             raise SolverError(f"scales must be positive; given: {self}")
 
     @property
-    def solver(self) -> Solver:
-        """What takes the steps."""
-        return GaussNewton(self.steps)
+    def name(self) -> str:
+        """The name in histories and reports."""
+        return type(self).__name__
 
     @staticmethod
     def serves(setup: DiscreteProblem) -> bool:
@@ -93,7 +92,3 @@ class Polish:
         train = Adaptive().renewed(setup.objective(train), generator)
         # Constants of its own: another scale must begin where this one did.
         return setup.with_trial(trial, train=train).with_unknowns(setup.raw)
-
-    def enriched(self, setup: DiscreteProblem, seed: int) -> DiscreteProblem:
-        """The set-up with more points, where the residual is largest."""
-        return replace(setup, train=enriched(setup.objective(), np.random.default_rng([seed, 4])))

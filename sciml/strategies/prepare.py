@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from sciml._text import listed, nearest, whole
-from sciml.data import Table
 from sciml.diagnostics.model_checks import check_model
 from sciml.errors import ProblemError, SolverError
 from sciml.geometry import SpectralPoints
@@ -72,7 +71,9 @@ def prepare(
         blocks = blocks_of(problem, terms, points, np.random.default_rng(generator))
         if measurements is not None and held_rows is not None:
             keep = held_rows if purpose else ~held_rows
-            blocks += data_blocks(problem, measurements if not held_rows.any() else _part(measurements, keep))
+            blocks += data_blocks(
+                problem, measurements if not held_rows.any() else measurements.on(measurements.table.take(keep))
+            )
         sets.append([*blocks, *known])
     implied = blocks_of(problem, problem.implied_terms(), None, np.random.default_rng(seed))
     sets[-1] += implied
@@ -143,12 +144,6 @@ def _held_rows(measurements: Measurements, problem: Problem, seed: int) -> Array
         if not all((seen & held).any() and (seen & ~held).any() for seen in measured):
             held[:] = False
     return held
-
-
-def _part(measurements: Measurements, keep: Array) -> Measurements:
-    table = measurements.table
-    part = Table({name: table[name][keep] for name in table.columns}, source=table.source, missing="mask")
-    return measurements.on(part)
 
 
 def _shares(blocks: Sequence[Collocation]) -> dict[str, float]:

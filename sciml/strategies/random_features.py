@@ -17,7 +17,7 @@ from sciml.solvers import DiscreteProblem, GaussNewton, Objective
 from sciml.solvers.discrete_problem import with_features
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
-from sciml.strategies.search import Candidate, Strategy, Workspace, counts_of, most_points, points_a_feature
+from sciml.strategies.search import Candidate, Strategy, Workspace, counts_of
 
 _SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _LOWEST, _HIGHEST = 0.1, 128.0
@@ -61,19 +61,43 @@ class RandomFeatures(Strategy):
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         own = _ScaleSearch(work)
         yield from own.run(work.target(_EXACT if work.linear else _EXACT_NONLINEAR))
-        found = own.best
-        if found is None:
-            return
-        why, how = solved_how(work.linear)
+        if own.trials.best is not None:
+            found = own.trials.described(own.trials.best, "random features")
+            yield replace(found, accepted=found.residual <= ENOUGH)
+
+
+class Trials:
+    """Functions of the whole domain that were tried, about ``most``, and the best of them; ``good`` is sufficient."""
+
+    def __init__(self, work: Workspace, good: float, most: int) -> None:
+        self._work, self._good, self._most = work, good, most
+        self.best: Candidate | None = None
+        self.count = 0
+
+    def take(self, name: str, solved: DiscreteProblem, reached: float) -> Candidate:
+        """Record one, with its relative residual on held-out points; the best candidate so far."""
+        solver = "LinearLeastSquares" if self._work.linear else "GaussNewton"
+        self.count += 1
+        if self.best is None or reached < self.best.residual:
+            self.best = Candidate(solved, reached, solver, sufficient=reached <= self._good)
+        objective = solved.objective()
+        terms = objective.means()
+        loss = float(objective.total(terms))
+        self._work.log.solved(name, loss, reached, terms, best=self.best.residual, most=self._most)
+        return self.best
+
+    def described(self, found: Candidate, what: str, why: str = "") -> Candidate:
+        """A candidate with the sentence that says how it was found."""
+        usual, how = solved_how(self._work.linear)
         reason = (
-            f"{why}: random features ({found.discrete.trial.model.extra_repr()}) {how}; of {own.count} tried, the ones with "
+            f"{why or usual}: {what} ({found.discrete.trial.model.extra_repr()}) {how}; of {self.count} tried, the ones with "
             f"the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
         )
-        yield replace(found, reason=reason, accepted=found.residual <= ENOUGH)
+        return replace(found, reason=reason)
 
 
 class _ScaleSearch:
-    """Random features tried so far, and the best of them."""
+    """The search for scales and numbers of random features."""
 
     def __init__(self, work: Workspace) -> None:
         self._work, self._dimension, self._linear = work, work.dimension, work.linear
@@ -82,8 +106,7 @@ class _ScaleSearch:
         self._features = counts_of(self._dimension)[0]
         self._scales: tuple[float, ...] = ()
         self._tried: dict[tuple[float, ...], float] = {}
-        self.best: Candidate | None = None
-        self.count = 0
+        self.trials = Trials(work, _GOOD, len(_SCALES) + 3 * len(counts_of(1)))
 
     def run(self, target: float) -> Iterator[Candidate]:
         """Try scales and growing numbers."""
@@ -172,21 +195,14 @@ class _ScaleSearch:
         """Solve once for the present number of features; the best candidate so far."""
         each = scales[:1] if len(set(scales)) == 1 else scales
         scale = each if len(each) > 1 else each[0]
-        earlier = self.best.discrete if self.best is not None and self.best.residual < _UNRESOLVED else None
-        solved, loss, relative, terms = _solved(self._setup, self._features, scale, self._work.seed, self._linear, earlier)
+        best = self.trials.best
+        earlier = best.discrete if best is not None and best.residual < _UNRESOLVED else None
+        solved, relative = _solved(self._setup, self._features, scale, self._work.seed, self._linear, earlier)
         if relative < self._reached or not self._tried:
             self._scales = scales
         self._tried[scales] = self._last = relative
-        self.count += 1
-        found = Candidate(
-            solved, relative, "LinearLeastSquares" if self._linear else "GaussNewton", sufficient=relative <= _GOOD
-        )
-        if self.best is None or relative < self.best.residual:
-            self.best = found
         name = f"{self._features} features, scale {' x '.join(f'{one:g}' for one in each)}"
-        most = len(_SCALES) + 3 * len(counts_of(1))
-        self._work.log.solved(name, loss, relative, terms, best=self.best.residual, most=most)
-        return self.best
+        return self.trials.take(name, solved, relative)
 
 
 def _next_count(known: Sequence[tuple[int, float]], target: float, most: int) -> int:
@@ -216,11 +232,11 @@ def _solved(
     seed: int,
     linear: bool,
     earlier: DiscreteProblem | None,
-) -> tuple[DiscreteProblem, float, float, dict[str, Tensor]]:
+) -> tuple[DiscreteProblem, float]:
     problem = setup.problem
-    points = points_a_feature(len(problem.coordinates)) * count * len(problem.fields) / max(1, len(problem.equations))
-    fraction = points / most_points(len(problem.coordinates))
-    train = tuple(part_of(block, fraction, len(problem.coordinates)) for block in setup.train)
+    dimension = len(problem.coordinates)
+    fraction = count * len(problem.fields) / max(1, len(problem.equations)) / counts_of(dimension)[-1]
+    train = tuple(part_of(block, fraction, dimension) for block in setup.train)
     candidate = replace(with_features(setup, count, scale, seed), train=train)
     objective = candidate.objective(train, setup.weights)
 
@@ -233,9 +249,7 @@ def _solved(
         _best_by_gauss_newton(objective, setup.held)
 
     settled(setup.journal, f"{count} features, scale {scale}", objective, work)
-    relative = objective.worst(setup.held)
-    terms = objective.means()
-    return candidate, float(objective.total(terms)), relative, terms
+    return candidate, objective.worst(setup.held)
 
 
 def not_by_least_squares(work: Workspace) -> str | None:

@@ -218,7 +218,6 @@ class Workspace:
     journal: Journal = field(default_factory=Journal)
     feed: Any = None
     choices: list[str] = field(default_factory=list)
-    tried: set[str] = field(default_factory=set)
     varied: Varied | None = None
 
     @property
@@ -260,7 +259,7 @@ class Workspace:
 
     def on(self, measurements: Measurements | None) -> Workspace:
         """The same work with other measurements."""
-        return replace(self, measurements=measurements, choices=[], tried=set())
+        return replace(self, measurements=measurements, choices=[])
 
     def sampled(self, most: int) -> Workspace:
         """The same work with a random sample of at most so many rows of its measurements."""
@@ -324,7 +323,6 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
             if best is None:
                 raise
             return replace(best, status="interrupted", message="")
-        work.tried.update(() if last is None else (way.name,))
         if best is not None and work.log.stopped:
             # The strategy had nothing to add when somebody wanted the end.
             return replace(best, status=work.log.status, message=work.log.message)
@@ -361,6 +359,7 @@ def judged_apart(setup: DiscreteProblem, regular: Callable[[torch.Tensor], torch
 
 _COUNTS = {1: (60, 120, 240, 480), 2: (200, 400, 800, 1200, 1600), 3: (400, 800, 1600, 2400)}
 _COUNTS_BEYOND = (500, 3000)
+# In many coordinates there are as many points on the faces.
 _POINTS_A_FEATURE, _POINTS_BEYOND = 3, 2
 
 
@@ -369,11 +368,6 @@ def counts_of(dimension: int) -> tuple[int, ...]:
     return _COUNTS.get(dimension, _COUNTS_BEYOND)
 
 
-def points_a_feature(dimension: int) -> int:
-    """Points inside for each feature; in many coordinates there are as many on the faces."""
-    return _POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND
-
-
 def most_points(dimension: int) -> int:
     """The number of points inside that the largest number of features asks for."""
-    return points_a_feature(dimension) * counts_of(dimension)[-1]
+    return (_POINTS_A_FEATURE if dimension <= 3 else _POINTS_BEYOND) * counts_of(dimension)[-1]

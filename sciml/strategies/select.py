@@ -12,8 +12,7 @@ import torch
 from sciml._text import listed, nearest
 from sciml.errors import ProblemError, SolverError
 from sciml.geometry import Box, Within
-from sciml.models import Spectral as SpectralModel
-from sciml.solvers.discrete_problem import layout_of
+from sciml.solvers.discrete_problem import with_polynomials
 from sciml.strategies.all_at_once import AllAtOnce
 from sciml.strategies.classical import ClassicalGrids
 from sciml.strategies.inverse_constants import NonlinearRegression, not_by_solving
@@ -98,10 +97,9 @@ def _undetermined(work: Workspace) -> list[str]:
     problem = work.problem
     if not problem.unknowns or work.measurements is not None or not isinstance(problem.domain, Box) or work.dimension > 2:
         return []
-    model = SpectralModel(_PROBED[work.dimension])
-    model.build(work.dimension, len(problem.fields), torch.Generator())
     generator = np.random.default_rng([work.seed, 8])
-    found = work.discrete.with_model(model, train=work.discrete.draw(layout_of(model, problem), generator)).with_unknowns()
+    found = with_polynomials(work.discrete, _PROBED[work.dimension], generator)
+    model = found.trial.model
     with torch.no_grad():
         orders = torch.tensor([sum(product) for product in model.basis.products]).to(model.weight)
         model.weight.copy_(torch.from_numpy(generator.normal(size=model.weight.shape)).to(model.weight) * _DECAY**orders)

@@ -20,9 +20,8 @@ from sciml.solvers import DiscreteProblem, Objective
 from sciml.solvers.discrete_problem import layout_of
 from sciml.solvers.gauss_newton import factorised
 from sciml.solvers.state import settled
-from sciml.strategies.random_features import ENOUGH, linear_solve, not_by_least_squares, part_of, solved_how
+from sciml.strategies.random_features import ENOUGH, Trials, linear_solve, not_by_least_squares, part_of
 from sciml.strategies.search import Candidate, Strategy, Workspace
-from sciml.strategies.spectral import Degrees
 from sciml.typing import Array
 
 _RADIUS, _NEAREST = 0.5, 1e-5
@@ -175,7 +174,7 @@ class CornerSingular(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         plane = plane_of(work.problem)
-        smooth = best is not None and (self.name in work.tried or not stalls_at_corners(best.discrete))
+        smooth = best is not None and not stalls_at_corners(best.discrete)
         if plane is None or (self.unless_smooth and smooth):
             return
         own = _CornerSearch(work, plane, best)
@@ -186,7 +185,7 @@ class CornerSingular(Strategy):
                 yield self._described(each, work, own)
             elif work.log.stopped:
                 return
-        found = own.best
+        found = own.trials.best
         if found is not None and found.residual < least:
             described = self._described(found, work, own)
             yield replace(described, accepted=described.residual <= ENOUGH or (self.unless_smooth and described.sufficient))
@@ -194,13 +193,9 @@ class CornerSingular(Strategy):
     def _described(self, found: Candidate, work: Workspace, own: _CornerSearch) -> Candidate:
         reentrant = has_reentrant_corners(work.problem)
         why = "the domain has re-entrant corners" if reentrant else "residuals are largest at the corners"
-        reason = (
-            f"{why}: functions that are singular at the corners beside smooth ones "
-            f"({found.discrete.trial.model.extra_repr()}) {solved_how(work.linear)[1]}; of {own.count} tried, the ones with "
-            f"the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
-        )
+        found = own.trials.described(found, "functions that are singular at the corners beside smooth ones", why)
         # The certificate and later stages judge by the problem's own points.
-        return replace(found, discrete=replace(found.discrete, held=work.discrete.held), reason=reason)
+        return replace(found, discrete=replace(found.discrete, held=work.discrete.held))
 
 
 class _CornerSearch:
@@ -213,8 +208,7 @@ class _CornerSearch:
         few = tuple(part_of(block, _HELD_SHARE, 2) for block in work.discrete.held)
         held = near_corners(few, plane, _HELD, np.random.default_rng([work.seed, 8]), self._order)
         self._setup = replace(work.discrete, held=held)
-        self.best: Candidate | None = None
-        self.count = 0
+        self.trials = Trials(work, _GOOD, len(_SCALES) + len(_FEATURES))
 
     def run(self, target: float) -> Iterator[Candidate]:
         """Look for a scale, then take more functions for as long as that helps."""
@@ -225,21 +219,21 @@ class _CornerSearch:
             (count, degree, spread), lowest = levels[0], math.inf
             for each in _SCALES:
                 reached = self._attempt(self._smooth(count, each), degree, spread)
-                if self.best is not None:
-                    yield self.best
+                if self.trials.best is not None:
+                    yield self.trials.best
                 if reached < lowest:
                     scale, lowest = each, reached
                 if reached <= target or reached > 10 * lowest:
                     break
         for step, (size, degree, spread) in enumerate(levels):
-            before = math.inf if self.best is None else self.best.residual
+            before = math.inf if self.trials.best is None else self.trials.best.residual
             if (worse > 0 and before <= _FINE) or before <= target:
                 break
             if boxed or step:
                 growth = math.sqrt(size / levels[0][0])
                 reached = self._attempt(self._smooth(size, float(f"{growth * scale:.3g}")), degree, spread)
-                if self.best is not None:
-                    yield self.best
+                if self.trials.best is not None:
+                    yield self.trials.best
                 worse = worse + 1 if reached > _ENOUGH * before else 0
 
     def judged(self, setup: DiscreteProblem) -> float:
@@ -248,13 +242,6 @@ class _CornerSearch:
 
     def _smooth(self, size: int, scale: float) -> Features | Polynomials:
         return Polynomials(size) if isinstance(self._plane.domain, Box) else Features(size, scale)
-
-    def _wedges(self, degree: float, spread: float) -> list[CornerExponents]:
-        pairs = zip(self._plane.corners, self._plane.lengths, strict=True)
-        return [
-            CornerExponents(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
-            for corner, length in pairs
-        ]
 
     def _attempt(self, smooth: Features | Polynomials, degree: float, spread: float) -> float:
         """Solve once; the relative residual on held-out points, infinite where there would be too many weights."""
@@ -272,28 +259,23 @@ class _CornerSearch:
 
         settled(self._setup.journal, f"corners of degree {degree:g}", objective, solve)
         reached = self.judged(found)
-        terms = objective.means()
-        loss = float(objective.total(terms))
-        solver = "LinearLeastSquares" if self._linear else "GaussNewton"
-        candidate = Candidate(found, reached, solver, sufficient=reached <= _GOOD)
-        self.count += 1
-        if self.best is None or reached < self.best.residual:
-            self.best = candidate
-        name, most = f"CornerSingular({found.trial.model.extra_repr()})", len(_SCALES) + len(_FEATURES)
-        self._work.log.solved(name, loss, reached, terms, best=self.best.residual, most=most)
+        self.trials.take(f"CornerSingular({found.trial.model.extra_repr()})", found, reached)
         return reached
 
     def _candidate(self, smooth: Features | Polynomials, degree: float, spread: float) -> DiscreteProblem:
         """The set-up with a model, all its weights zero, and points for it."""
         setup, problem, old = self._setup, self._setup.problem, self._setup.trial
-        wedges = [wedge for wedge in self._wedges(degree, spread) if wedge.terms]
+        every = (
+            CornerExponents(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
+            for corner, length in zip(self._plane.corners, self._plane.lengths, strict=True)
+        )
+        wedges = [wedge for wedge in every if wedge.terms]
         model = SingularModel(smooth, wedges, center=old.center.tolist(), half_width=old.half_width.tolist())
         model.build(2, len(problem.fields), torch.Generator().manual_seed(self._work.seed))
         rows_a_weight = len(problem.fields) / max(1, len(problem.equations))
         inside: int | SpectralPoints
         if isinstance(smooth, Polynomials):
-            assert isinstance(smooth.degree, int)
-            inside = layout_of(Degrees((smooth.degree,) * 2, ()).model(problem), problem)
+            inside = layout_of(Polynomials(smooth.degree, inputs=2, outputs=len(problem.fields)), problem)
         else:
             inside = math.ceil(_POINTS_A_FEATURE * model.smooth_width * rows_a_weight)
         generator = np.random.default_rng([self._work.seed, 7])
@@ -304,7 +286,7 @@ class _CornerSearch:
 
     def _begin(self, setup: DiscreteProblem) -> None:
         """Let the smooth functions be as close as they can to what was found before."""
-        before = self.best or self._earlier
+        before = self.trials.best or self._earlier
         if before is None or before.residual > _UNRESOLVED:
             return
         trial, count = setup.trial, setup.trial.model.smooth_width

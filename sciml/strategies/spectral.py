@@ -9,16 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from sciml.errors import SolverError
 from sciml.geometry import Box
-from sciml.models import Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.solvers import DiscreteProblem, GaussNewton
-from sciml.solvers.discrete_problem import layout_of, wave_columns
+from sciml.solvers.discrete_problem import wave_columns, with_polynomials
 from sciml.solvers.state import settled
-from sciml.strategies.random_features import ENOUGH, not_by_least_squares, part_of, solved_how
+from sciml.strategies.random_features import ENOUGH, Trials, not_by_least_squares, part_of
 from sciml.strategies.search import Candidate, Strategy, Workspace
 from sciml.strategies.training import relative
 
@@ -51,12 +49,6 @@ class Degrees:
         found, count = wave_columns(problem), len(problem.coordinates)
         degree = _FIRST[count]
         return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
-
-    def model(self, problem: Problem) -> Polynomials:
-        """A trial function with these degrees for a problem's fields, all its weights zero."""
-        found = Polynomials(self.now, periodic=self.waves)
-        found.build(len(problem.coordinates), len(problem.fields), torch.Generator())
-        return found
 
     def raised(self, tails: Sequence[float], fraction: float = _LOW, most: float = math.inf) -> Degrees | None:
         """Higher ones along the coordinates that are resolved worst, with at most so many weights; None if that is too few."""
@@ -130,51 +122,31 @@ class Spectral(Strategy):
         if self.degree is not None:
             fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
             degrees = Degrees(fixed, wave_columns(problem))
-        found: Candidate | None = None
+        trials, worse = Trials(work, _GOOD, _USUAL), 0
         last: DiscreteProblem | None = None
-        worse = count = 0
         while degrees is not None:
-            before = math.inf if found is None else found.residual
+            before = math.inf if trials.best is None else trials.best.residual
             last = _solved(setup, degrees, work, last)
             reached, model = relative(last), last.trial.model
-            now = Candidate(last, reached, "LinearLeastSquares" if work.linear else "GaussNewton", sufficient=reached <= _GOOD)
-            count += 1
-            found = now if found is None or reached < found.residual else found
-            objective = last.objective()
-            terms = objective.means()
-            loss = float(objective.total(terms))
-            work.log.solved(f"Spectral({model.extra_repr()})", loss, reached, terms, best=found.residual, most=_USUAL)
-            yield found
+            yield trials.take(f"Spectral({model.extra_repr()})", last, reached)
             worse = worse + 1 if reached > _SPENT * before else 0
             if self.degree is not None or reached <= target or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
             degrees = degrees.raised(model.tails(), 0.0 if worse else _LOW, most)
-        assert found is not None
-        why, how = solved_how(work.linear)
-        reason = (
-            f"{why}: products of polynomials and waves ({found.discrete.trial.model.extra_repr()}) {how}; of {count} tried, "
-            f"the ones with the smallest residual on held-out points ({found.residual:.1e} of its natural size)"
-        )
-        yield replace(found, reason=reason, accepted=found.residual <= ENOUGH)
+        assert trials.best is not None
+        found = trials.described(trials.best, "products of polynomials and waves")
+        yield replace(found, accepted=found.residual <= ENOUGH)
 
 
 def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None) -> DiscreteProblem:
     """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
-    model = degrees.model(setup.problem)
-    train = setup.draw(layout_of(model, setup.problem), np.random.default_rng([work.seed, 5]))
     # Unknowns of its own: a worse try must not move those of a better one.
-    found = setup.with_model(model, train=train).with_unknowns((setup if last is None else last).raw)
+    raw = (setup if last is None else last).raw
+    found = with_polynomials(setup, degrees.now, np.random.default_rng([work.seed, 5]), degrees.waves, raw)
     if last is not None and not work.linear:
         found.trial.model.start_from(last.trial.model)
     objective = found.objective()
-
-    def solve() -> None:
-        solver = GaussNewton(1 if work.linear else _STEPS, rank_tolerance=0.0)
-        run = solver.start(objective)
-        for _ in range(solver.steps):
-            if run.step().done is not None:
-                break
-
-    settled(setup.journal, f"degrees {degrees.now}", objective, solve)
+    solver = GaussNewton(1 if work.linear else _STEPS, rank_tolerance=0.0)
+    settled(setup.journal, f"degrees {degrees.now}", objective, lambda: solver.solve(objective))
     return found

@@ -34,7 +34,7 @@ from sciml.solvers import DiscreteProblem
 from sciml.solvers.batching import predicted
 from sciml.strategies.network import Train
 from sciml.strategies.search import STOPPED, Budget, Candidate, Strategy, Workspace, search
-from sciml.strategies.training import Training, stage_name, usual_stages
+from sciml.strategies.training import Training, usual_stages
 from sciml.typing import Array
 
 # Of the budget of time, for finding what to learn from.
@@ -118,7 +118,8 @@ def _learned(work: Workspace, setup: DiscreteProblem, teacher: nn.Module) -> str
     seed, best, least = work.seed, None, math.inf
     weights = sum(parameter.numel() for parameter in setup.trial.parameters() if parameter.requires_grad)
     stages, start = usual_stages(weights), copy.deepcopy(setup.trial.state_dict())
-    taught = lesson(setup, teacher, _count(weights, len(setup.problem.fields)), seed)
+    count = min(max(_POINTS_A_WEIGHT * weights // len(setup.problem.fields), _FEWEST), _MOST)
+    taught = lesson(setup, teacher, count, seed)
     for factor, label in _STARTS:
         if factor != 1.0 and not _steeper(setup, start, factor, seed):
             break
@@ -130,7 +131,7 @@ def _learned(work: Workspace, setup: DiscreteProblem, teacher: nn.Module) -> str
             break
     assert best is not None
     setup.trial.load_state_dict(best)
-    return ", ".join(map(stage_name, stages))
+    return ", ".join(each.name for each in stages)
 
 
 def _steeper(setup: DiscreteProblem, start: Mapping[str, Any], factor: float, seed: int) -> bool:
@@ -146,10 +147,6 @@ def _steeper(setup: DiscreteProblem, start: Mapping[str, Any], factor: float, se
         places = 2 * torch.rand(first.out_features, inputs, generator=generator, dtype=torch.float64) - 1
         first.bias.copy_(-(first.weight * places.to(first.weight)).sum(1))
     return True
-
-
-def _count(weights: int, fields: int) -> int:
-    return min(max(_POINTS_A_WEIGHT * weights // fields, _FEWEST), _MOST)
 
 
 def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) -> DiscreteProblem:

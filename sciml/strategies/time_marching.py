@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,6 @@ from sciml.geometry import (
 )
 from sciml.jets.calculus import describe
 from sciml.models import MLP, Scaled, Windowed
-from sciml.models.base import SequentialModel
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
@@ -195,14 +193,6 @@ def continued(before: Scaled, after: Scaled) -> None:
         ratio = before.scale / after.scale
         last.weight.mul_(ratio[:, None])
         last.bias.copy_(last.bias * ratio + (before.offset - after.offset) / after.scale)
-
-
-def fresh_model(model: nn.Module, problem: Problem, seed: int) -> nn.Module:
-    """A copy of a model, built for a problem's coordinates and fields if it was not yet."""
-    found = copy.deepcopy(model)
-    if isinstance(found, SequentialModel) and not len(found.layers):
-        found.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(seed))
-    return found
 
 
 def joined(setup: DiscreteProblem, marched: Marched) -> DiscreteProblem:

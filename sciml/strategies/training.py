@@ -7,6 +7,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from sciml.solvers import (
     DiscreteProblem,
     EarlyStopping,
     FirstOrder,
+    GaussNewton,
     Report,
     Run,
     Solver,
@@ -29,6 +31,7 @@ from sciml.solvers import (
     Step,
     Weightings,
 )
+from sciml.solvers.adaptive_sampling import enriched
 from sciml.solvers.batching import exhausted, named
 from sciml.solvers.signals import Abandoned
 from sciml.solvers.state import generator_of, generator_state, objective_state, placed, restore_objective
@@ -79,13 +82,13 @@ class Training:
 
     def _polished(self, setup: DiscreteProblem, polish: Polish, seed: int, label: str) -> DiscreteProblem:
         """The best of some polished set-ups and the one given, by the loss on held-out rows."""
-        best, lowest = setup, held_out(setup)
+        best, lowest, solver = setup, held_out(setup), GaussNewton(polish.steps)
         try:
             for scale in polish.scales:
                 candidate = polish.begin(setup, scale, seed)
                 for count in range(polish.rounds):
                     before = lowest
-                    phase = _Phase(self, candidate, polish.solver, candidate.weights, seed, label, polishing=True)
+                    phase = _Phase(self, candidate, solver, candidate.weights, seed, label, polishing=True)
                     phase.run()
                     if phase.lowest < lowest:
                         best, lowest = candidate, phase.lowest
@@ -94,9 +97,9 @@ class Training:
                         break
                     # Where the steps arrived, which may be worse than where they began, shows where points are missing.
                     phase.go_to(last=True)
-                    more = polish.enriched(candidate, seed + count)
+                    more = enriched(candidate.objective(), np.random.default_rng([seed + count, 4]))
                     phase.go_to(last=False)
-                    candidate = more
+                    candidate = replace(candidate, train=more)
                 if self.log.ended or relative(best) <= polish.target:
                     break
         except KeyboardInterrupt:
@@ -130,11 +133,6 @@ def stages_of(given: Any) -> list[Stage]:
     if not found:
         raise SolverError("solver is an empty list; give at least one solver, or None for the default")
     return found
-
-
-def stage_name(stage: Stage) -> str:
-    """The name of a stage in reports."""
-    return stage.name if isinstance(stage, Solver) else type(stage).__name__
 
 
 class _Phase:

@@ -52,8 +52,6 @@ class WarmStart:
         if not isinstance(start, Solution):
             raise SolverError(f"start must be a solution or the path of a saved one; given: {start!r}")
         solution, exact = start, isinstance(start.trial, Constrained) if exact is None else exact
-        if not isinstance(problem, Problem):
-            return None
         check_names(solution, problem)
         scaled = scaled_of(solution.trial)
         if scaled is None:

@@ -1,8 +1,7 @@
-"""Time marching, and its ways to solve a window of time: random features, a polished network, slabs."""
+"""Time marching, and its ways to solve a window of time: random features, slabs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,38 +9,28 @@ from functools import partial
 import torch
 
 from sciml.geometry import Box, Face, Interior, OnFaces, Within
-from sciml.models import MLP, RandomFeatures
+from sciml.models import RandomFeatures
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import contradictions
-from sciml.problem.conditions import Evaluation, Term
-from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton, LeastSquares
+from sciml.problem.conditions import Term, jet_value
+from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
-from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
-from sciml.strategies.time_marching import WindowMethod, continued, fresh_model, joined, march, not_in_windows, window
+from sciml.strategies.time_marching import WindowMethod, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
-from sciml.typing import MultiIndex
 
 POINTS_A_WEIGHT = 3
 
 _IN_TIME = 4.0
-_NETWORK = MLP(12, 12, 12)
-_POINTS = 2048
-_ROUND = LeastSquares(160, look=20)
-_ROUNDS = 4
-_RESOLVED = 5e-3
-_STUCK = 0.8
-_SHARE = 0.1
-_MORE_FEATURES, _POLISH_ROUNDS = 1200, 4
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
 _GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
 _WINDOWS_GOOD = 1e-2
-_FEATURES, _NETWORKS = "random features", "polished networks"
+_FEATURES = "random features"
 _PLANE_AND_TIME = 3
 # Gaps between conditions, as shares of what they prescribe, that a grid is not asked to resolve.
 _JUMP = 1e-4
@@ -80,50 +69,12 @@ class FeatureWindows:
         model = RandomFeatures(self.features, scales if len(scales) > 1 else scale)
         weights = self.features * len(problem.fields)
         inside = POINTS_A_WEIGHT * weights // max(1, len(problem.equations))
-        setup = window(self.setup, fresh_model(model, problem, self.seed), begin, end, before, inside, self.seed)
+        model.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(self.seed))
+        setup = window(self.setup, model, begin, end, before, inside, self.seed)
         stand_still(setup)
         return self.training.run(
             setup, [GaussNewton(10, rank_tolerance=0.0)], self.seed, f", from {problem.time} = {begin:.4g}"
         )
-
-
-@dataclass
-class DeepWindows:
-    """Solves windows by a network, Levenberg-Marquardt and ``Polish``: an attempt for ``time_marching.march``."""
-
-    setup: DiscreteProblem
-    training: Training
-    seed: int
-    target: float
-    last: DiscreteProblem | None = None
-
-    def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
-        """The window's set-up and its relative residual on held-out rows."""
-        problem, label = self.setup.problem, f", from {self.setup.problem.time} = {begin:.4g}"
-        network = window(self.setup, fresh_model(_NETWORK, problem, self.seed), begin, end, before, _POINTS, self.seed)
-        if self.last is not None:
-            continued(self.last.trial, network.trial)
-        earlier = math.inf
-        for attempt in range(_ROUNDS):
-            network = self.training.run(network, [_ROUND], self.seed + attempt, label)
-            now = relative(network)
-            if now <= _RESOLVED or now > _STUCK * earlier or self.training.log.ended:
-                break
-            earlier = now
-        if self.training.log.ended:
-            return network, now
-        best, reached = network, now
-        # A network that has diverged has no last layer that could be found.
-        for features in (None, _MORE_FEATURES // len(problem.fields)) if Polish.serves(network) else ():
-            polish = Polish(features, target=_SHARE * self.target, rounds=_POLISH_ROUNDS)
-            polished = self.training.run(network, [polish], self.seed, label)
-            if relative(polished) < reached:
-                best, reached = polished, relative(polished)
-            if reached <= self.target or self.training.log.ended:
-                break
-        if reached <= self.target:
-            self.last = network
-        return best, reached
 
 
 def stand_still(setup: DiscreteProblem) -> None:
@@ -134,17 +85,13 @@ def stand_still(setup: DiscreteProblem) -> None:
     scales, weights, terms = dict(setup.scales), dict(setup.weights), []
     for name, size in zip(problem.fields, setup.trial.scale.tolist(), strict=True):
         index = (time,) * max(1, problem.order(name, time))
-        terms.append(Term(f"still.{name}", Interior(), partial(_derivative, name, index)))
+        terms.append(Term(f"still.{name}", Interior(), partial(jet_value, name, index, 1.0)))
         scales[terms[-1].name], weights[terms[-1].name] = size / half_width ** len(index), 1.0
     within = [block.sample for block in setup.train if block.terms[0].place == Interior()][:1]
     inside = [Collocation(sample, tuple(terms)) for sample in within]
     given = [block for block in setup.train if block.terms[0].place == start]
     still = replace(setup, scales=scales, weights=weights)
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
-
-
-def _derivative(name: str, index: MultiIndex, evaluation: Evaluation) -> torch.Tensor:
-    return evaluation.space.jet(name, index)
 
 
 @dataclass(frozen=True)
@@ -154,9 +101,8 @@ class TimeMarching(Strategy):
     Most windows are space-time slabs: Radau IIA in time, elements in one coordinate beside it, spectral collocation or tiles in
     two or three. Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of
     polynomials and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points;
-    where elements do not resolve a window, polished networks do, and where a grid does not resolve a start in the plane, tiles.
-    Where slabs do not serve, as for ordinary differential equations, windows are solved by random features, of more than one
-    coordinate then by networks.
+    where a grid does not resolve a start in the plane, tiles do. Where slabs do not serve, as for ordinary differential
+    equations, windows are solved by random features.
     """
 
     def obstacle(self, work: Workspace) -> str | None:
@@ -233,10 +179,9 @@ class TimeMarching(Strategy):
     def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
         """The ways of solving windows, the first that is tried first."""
         setup, problem, seed = work.discrete, work.problem, work.seed
-        networks = WindowMethod(DeepWindows(setup, training, seed, target), 0.1, 0.05, name=_NETWORKS)
         kind, lacking = self._space(problem)
         if lacking is None and kind is ElementWindows:
-            return [self._slabs(work, kind), networks]
+            return [self._slabs(work, kind)]
         if lacking is None:
             # A start that is too rough for grids is one for tiles.
             more = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
@@ -247,7 +192,7 @@ class TimeMarching(Strategy):
             return [WindowMethod(features, 0.1, 1e-9, name=_FEATURES)]
         count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
         features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
-        return [WindowMethod(features, 0.1, 0.025, name=_FEATURES), networks]
+        return [WindowMethod(features, 0.1, 0.025, name=_FEATURES)]
 
     def _slabs(
         self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows], *, alone: bool = True

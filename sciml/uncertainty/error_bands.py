@@ -7,8 +7,9 @@ The covariance of the parameters at the solution is :math:`SS^T` (``uncertainty`
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch.func import functional_call
 from sciml.geometry import Interior, PointSet, draw
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Term, jet_value
 from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.jacobian import jacobian
 from sciml.typing import Array
@@ -75,11 +76,7 @@ def field_slopes(problem: Problem, trial: nn.Module, points: Tensor, names: Sequ
     trial = copy.deepcopy(trial)
     parameters = dict(trial.named_parameters())
     chosen = [parameters[name].requires_grad_() for name in names]
-
-    def value(field: str) -> Callable[[Evaluation], Tensor]:
-        return lambda evaluation: evaluation.space.jet(field)
-
-    terms = tuple(Term(f"value.{field}", Interior(), value(field), field) for field in problem.fields)
+    terms = tuple(Term(f"value.{field}", Interior(), partial(jet_value, field, (), 1.0), field) for field in problem.fields)
     block = Collocation(PointSet((points.to(chosen[0]),)), terms)
     rows = ResidualSystem(problem.bind_initial(), trial, {})
     _, slopes = jacobian(rows, [block], dict.fromkeys((term.name for term in terms), 1.0), chosen)

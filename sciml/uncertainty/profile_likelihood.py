@@ -120,14 +120,7 @@ class _Profile:
 def _refit(setup: DiscreteProblem) -> float:
     """The least loss of a set-up from where it is, which it arrives at."""
     objective = setup.objective()
-
-    def work() -> None:
-        run = _REFIT.start(objective)
-        for _ in range(_REFIT.steps):
-            if run.step().done is not None:
-                break
-
-    settled(setup.journal, "a profile", objective, work)
+    settled(setup.journal, "a profile", objective, lambda: _REFIT.solve(objective))
     return objective.value()
 
 

@@ -17,7 +17,6 @@ from sciml.models import Scaled, Spectral
 from sciml.solvers.discrete_problem import layout_of, wave_columns
 from sciml.solvers.gauss_newton import factorised
 from sciml.strategies.prepare import prepare
-from sciml.strategies.spectral import Degrees
 
 
 def filled(model, seed=0):
@@ -130,7 +129,7 @@ def test_clustered_points_have_chebyshevs_density_and_stay_on_faces():
 
 def test_every_place_gets_more_points_than_it_has_functions():
     problem = Ring()
-    model = Degrees((6, 8), (0,)).model(problem)
+    model = built((6, 8), 2, periodic=[0])
     layout = layout_of(model, problem)
     assert layout.inside >= model.basis.width
     assert layout.across["t"] >= 13  # waves up to the sixth
@@ -279,7 +278,7 @@ def test_a_condition_on_one_end_of_a_wave_gets_its_points():
     class Held(Ring):
         conditions = [*Ring.conditions, sciml.Dirichlet(u=lambda t: t, on=Ring.domain.face(x=0))]
 
-    layout = layout_of(Degrees((6, 8), (0,)).model(Held()), Held())
+    layout = layout_of(built((6, 8), 2, periodic=[0]), Held())
     draws = np.random.default_rng(0)
     face = layout.draw(OnFaces((Face("x", "lower"),)), Held.domain, draws)
     assert len(face.points[0]) >= 9

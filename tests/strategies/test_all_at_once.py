@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -233,7 +232,7 @@ def test_what_no_row_sees_is_said():
 
 @pytest.mark.slow
 def test_an_equation_that_the_data_contradict_is_no_success(monkeypatch):
-    monkeypatch.setattr(recovery, "_LIMITS", {2: replace(recovery._LIMITS[2], effort=1e7)})
+    monkeypatch.setattr(recovery, "_EFFORT", {2: 1e7})
 
     class Wrong(HeatKnown):
         @sciml.equation

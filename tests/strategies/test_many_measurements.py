@@ -10,12 +10,13 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import d
 from sciml.errors import DataError
+from sciml.models import Scaled
 from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.measurements import data_blocks
 from sciml.strategies import all_at_once, inverse_fields, prepare, search
 from sciml.strategies.inverse_solver import spread
-from sciml.strategies.inverse_system import CompressedRows, ElementRows, TilingSystem, Units, compressible
+from sciml.strategies.inverse_system import CompressedRows, ElementRows, TilingSystem, compressible
 from sciml.uncertainty import covariance
 
 DIFFUSIVITY = 0.3
@@ -76,7 +77,7 @@ def test_a_quadrature_sums_products_of_functions_over_scattered_points():
 @pytest.mark.parametrize("noise", [None, {"u": "sigma"}, sciml.Normal(0.3)])
 def test_compressed_rows_have_the_normal_equations_of_all(noise):
     of, problem, generator = tiling(), Diffusion(), np.random.default_rng(1)
-    units = Units(*(torch.tensor(each).double() for each in ([1.0, 2.5], [1.0, 1.5], [0.3, 0.1], [2.0, 0.7])))
+    units = Scaled(torch.nn.Identity(), [0.0, 1.0], [2.0, 4.0], [0.3, 0.1], [2.0, 0.7])
     rows = 3000
     columns = {"x": generator.uniform(0, 2, rows), "t": generator.uniform(1, 4, rows), "v": generator.normal(size=rows)}
     table = sciml.Table(columns | {"u": generator.normal(size=rows)} | {"sigma": generator.uniform(0.2, 1.0, rows)})

@@ -13,8 +13,7 @@ import sciml
 from sciml import d
 from sciml.strategies.grid_slabs import GridWindows
 from sciml.strategies.prepare import prepare
-from sciml.strategies.random_features import most_points
-from sciml.strategies.search import Log
+from sciml.strategies.search import Log, most_points
 from sciml.strategies.time_marching import WindowMethod, joined, march
 
 

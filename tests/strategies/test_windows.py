@@ -11,7 +11,7 @@ import sciml
 from sciml import d
 from sciml.models import MLP, Scaled, Windowed
 from sciml.strategies.prepare import prepare
-from sciml.strategies.time_marching import continued, fresh_model, not_in_windows, window
+from sciml.strategies.time_marching import continued, not_in_windows, window
 
 
 class VanDerPol(sciml.Problem):
@@ -162,8 +162,9 @@ def test_one_window_and_three_find_the_same():
 def test_a_network_is_continued_as_the_same_function():
     problem = Fisher()
     setup = prepare(problem, sciml.MLP(8, 8), None, 50, None, torch.float64, "cpu", 0)
-    first = window(setup, fresh_model(sciml.MLP(8, 8), problem, 0), 0.0, 0.1, None, 50, 0)
-    second = window(setup, fresh_model(sciml.MLP(8, 8), problem, 1), 0.1, 0.4, first, 50, 0)
+    networks = [sciml.MLP(8, 8, inputs=2, outputs=1, seed=seed) for seed in (0, 1)]
+    first = window(setup, networks[0], 0.0, 0.1, None, 50, 0)
+    second = window(setup, networks[1], 0.1, 0.4, first, 50, 0)
     continued(first.trial, second.trial)
     points = torch.rand(20, 2, dtype=torch.float64)
     assert torch.allclose(first.trial(points), second.trial(points), rtol=1e-10, atol=1e-12)
