@@ -96,7 +96,8 @@ class FirstOrderSystem:
 
     def _at(self, t: Array, table: Mapping[StateEntry, Array], constants: Mapping[str, Tensor]) -> Evaluation:
         jets = _StateJets({key: torch.from_numpy(row.copy()) for key, row in table.items()})
-        return Evaluation.of(self.problem.bind(**constants), [torch.from_numpy(t)[:, None]], [jets])
+        problem = self.problem.bind(**constants) if constants else self.problem
+        return Evaluation.of(problem, [torch.from_numpy(t)[:, None]], [jets])
 
     def why_not_finite(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> str:
         """Which equation has no finite value at some states, where and with which state; arguments as for ``rate``."""
