@@ -19,11 +19,12 @@ from sciml.models.bases import Basis1D, Nodal, axis_from
 from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace, NodeTrace
 from sciml.slabs.newton_krylov import SlabRates
+from sciml.slabs.projection import projected, rough_part
 from sciml.slabs.row_layout import Row, arranged, periodic_coordinates
 from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import CarriedError, Ended, SlabAttempt, lacks_start
+from sciml.strategies.slabs import ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
 from sciml.typing import MultiIndex
 
 MOST_BESIDE_TIME = 3
@@ -146,6 +147,9 @@ class GridWindows(SlabAttempt):
         self._smooths = even and bool(axes) and all(rates) and max(self._orders) == 1
         # Whether the first window is as wrong as the one twice as long was: what is rough is the start. It may be too rough.
         self._start_is_rough, self.gives_up, self._longer_had = False, False, math.inf
+        # Whether no grid resolves the start, which then is projected; the last one that was.
+        self._projects = False
+        self._projected: tuple[GridSpace, Tensor] | None = None
         # The first window of a rough start with how it ended, and the residual of the last one in the layer that it leaves.
         self._first: tuple[_GridTried, Ended] | None = None
         self._in_layer = math.inf
@@ -188,18 +192,20 @@ class GridWindows(SlabAttempt):
 
         Its residual says nothing: rates jump however short it is. What modes it does not resolve in time, Radau's method damps.
         """
+        # Tiles resolve what contradicts the walls, and nothing that jumps inside.
+        stays = self.alone or self._projects
         if self._first is None and self._ends:
             self._first = self._smallest_part(begin, end)
             # Where none was solved it is one like any other.
             self._smooths = self._first is not None
         if self._first is None:
             # A start that jumps, of which a window on the first grid tells nothing.
-            self.gives_up = not self.alone
+            self.gives_up = not stays
             return self._tried(self._grid, begin, end, None).setup, math.inf
         found, ended = self._first
         over = found.setup.problem.domain.bounds[self._time][1]
         self._ends[id(found.setup.trial)] = ended
-        if not self.alone and (found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED):
+        if not stays and (found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED):
             self.gives_up = True
             return found.setup, max(found.part, 2 * self.accepted)
         if end > over + 1e-9 * (over - begin):
@@ -226,8 +232,13 @@ class GridWindows(SlabAttempt):
                 continue
             tried = best[0]
             larger = self._raised(tried.space, tried.tails)
-            if larger is None or tried.part >= _USELESS * before or not self._in_time(larger, _WINDOWS_IN_LAYER):
-                break
+            # What no grid resolves becomes less slowly.
+            useless = tried.part >= (_STILL if self._projects else _USELESS) * before
+            if larger is None or useless or not self._in_time(larger, _WINDOWS_IN_LAYER):
+                if not (self._projects and better):
+                    break
+                length /= 2
+                continue
             before, space = tried.part, larger
         return best
 
@@ -252,6 +263,7 @@ class GridWindows(SlabAttempt):
             enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
             if larger is None:
+                self._projects = not enough
                 # Tails of a jump are large, and hardly fall with the nodes.
                 self._start_is_rough = self._smooths and worst > max(_JUMPS, _STILL * earlier)
                 return self._grid if self._start_is_rough else grid
@@ -407,6 +419,11 @@ class GridWindows(SlabAttempt):
         if (ended := self._ended(before)) is not None:
             return self._onto(space, ended.mesh, ended.ends)
         found = self._start_values(columns, begin, before)
+        if before is None and self._projects:
+            if self._projected is None or self._projected[0] is not space:
+                sampled = lambda places: torch.stack(list(self._start_values(places, begin, None).values()))  # noqa: E731
+                self._projected = space, projected(list(space.axes.values()), sampled).flatten(1)
+            found = dict(zip(found, self._projected[1], strict=True))
         return tuple(
             torch.stack([found[name, power].expand(space.size) for power in range(order)])
             if order
@@ -429,6 +446,17 @@ class GridWindows(SlabAttempt):
         """The equations between the nodes, at the stages."""
         trace = slab.mesh.between()
         return slab.evaluate([Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations], rates)
+
+    def _lacking(self, slab: Slab[GridSpace]) -> tuple[Tensor, ...]:
+        if not self._projects:
+            return super()._lacking(slab)
+        # All moments are right: what is lacking is about as rough as the highest functions that there are.
+        found, lacks = [], self._misfit(slab)
+        for starts in slab.starts:
+            rough = rough_part(list(slab.mesh.axes.values()), starts.unflatten(1, slab.mesh.shape)).flatten(1)
+            size = starts.norm(dim=1, keepdim=True) / rough.norm(dim=1, keepdim=True).clamp_min(1e-300)
+            found.append(ROUNDING * starts + lacks * size * rough)
+        return tuple(found)
 
     def _unresolved(self, slab: Slab[GridSpace], solved: SlabRates) -> list[Tensor]:
         # At the nodes nothing is left: what there is around each of them.

@@ -44,7 +44,7 @@ _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 # How closely, and by how many products at most, sensitivities are solved for.
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
-_ROUNDING, _NO_BETTER = 1e-15, 1e-12
+ROUNDING, _NO_BETTER = 1e-15, 1e-12
 
 
 def not_on_elements(problem: Problem) -> str | None:
@@ -299,9 +299,7 @@ class SlabAttempt(ABC):
         ended = self._ended(before)
         if not solved.converged or (before is not None and (ended is None or ended.error is None)):
             return []
-        # What a start lacks is of its own size and shape, for rounding and for what the space cannot represent.
-        lacks = _ROUNDING + (self._misfit(slab) if before is None else 0.0)
-        starts = tuple(lacks * each for each in slab.starts)
+        starts = tuple(ROUNDING * each for each in slab.starts) if before is not None else self._lacking(slab)
         if ended is not None and ended.error is not None:
             carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
             starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
@@ -341,6 +339,11 @@ class SlabAttempt(ABC):
     def _unresolved(self, slab: Slab[Any], solved: SlabRates) -> list[Tensor]:
         """The size of what each site's rows leave in space at the stages, ``(p, elements, q)``."""
         return [each.values.abs() for each in solved.evaluated]
+
+    def _lacking(self, slab: Slab[Any]) -> tuple[Tensor, ...]:
+        """What a start lacks, of its own size and shape, for rounding and for what the space cannot represent."""
+        lacks = ROUNDING + self._misfit(slab)
+        return tuple(lacks * each for each in slab.starts)
 
     def _misfit(self, slab: Slab[Any]) -> float:
         """What a space misses of the initial values, the largest relative root mean square."""
