@@ -25,9 +25,10 @@ from sciml.typing import Array
 class RadauIIA:
     r"""The stages of one slab, at the times ``nodes``, ``(p,)``, from 0 to 1, the last one 1.
 
-    Of the matrix :math:`\mathcal A`, which integrates once from 0 to the stages, ``eigenvalues`` are one of each conjugate pair
-    and the real one of an odd number; ``vectors``, ``(p, m)``, are twice the eigenvectors of the pairs and that of the real
-    one, so that real parts add up, and ``inverse``, ``(m, p)``, holds their rows of the inverse of all.
+    A mean over the slab is that over the stages with their ``weights``. Of the matrix :math:`\mathcal A`, which integrates once
+    from 0 to the stages, ``eigenvalues`` are one of each conjugate pair and the real one of an odd number; ``vectors``,
+    ``(p, m)``, are twice the eigenvectors of the pairs and that of the real one, so that real parts add up, and ``inverse``,
+    ``(m, p)``, holds their rows of the inverse of all.
     """
 
     def __init__(self, count: int) -> None:
@@ -38,6 +39,7 @@ class RadauIIA:
         # Chebyshev coefficients of the polynomials that are one at one stage and zero at the others, as columns.
         self._lagrange = np.linalg.inv(chebyshev.chebvander(2 * nodes - 1, count - 1))
         self._matrix = self.integrated(self.nodes, 1)
+        self.weights = self._matrix[-1]
         values, vectors = (each.astype(complex) for each in np.linalg.eig(self._matrix.numpy()))
         kept = values.imag >= 0
         self.eigenvalues = torch.from_numpy(values[kept])

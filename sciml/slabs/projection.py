@@ -15,7 +15,6 @@ Numerical Integration, Academic Press 1984.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from itertools import chain
 
 import numpy as np
@@ -91,7 +90,7 @@ def rough_part(axes: Sequence[Nodal], values: Tensor) -> Tensor:
 
 def _product(columns: Sequence[Tensor]) -> Tensor:
     """All combinations ``(n, D)``, the last column's fastest."""
-    return torch.stack([each.flatten() for each in torch.meshgrid(*columns, indexing="ij")], dim=1)
+    return torch.cartesian_prod(*columns).reshape(-1, len(columns))
 
 
 def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
@@ -106,8 +105,8 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
         if not asked:
             sizes, found = values.abs().amax((1, 2)).clamp_min(1e-300), torch.zeros_like(values)
         by_place = values.unflatten(2, [_PLACES] * beside) / sizes.view(-1, *[1] * (beside + 1))
-        left = [(by_place.movedim(column, -1) @ _EXPANDED[-2:].T).flatten(2).abs().amax((0, 2)) for column in range(2, 2 + beside)]
-        worst = torch.stack(left)
+        along = (by_place.movedim(column, -1) @ _EXPANDED[-2:].T for column in range(2, 2 + beside))
+        worst = torch.stack([each.flatten(2).abs().amax((0, 2)) for each in along])
         rough = (worst > _ROUGH) & (worst * shares[cells] * widths.prod(1) > _SMALL) & (2 * worst > worst.amax(0))
         asked += int((2 ** rough.sum(0))[rough.any(0)].sum()) * len(grid)
         rough &= asked <= _MOST
@@ -118,7 +117,7 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
             table = torch.from_numpy(legendre.legvander(2 * unit.numpy() - 1, _PLACES - 1)) @ _EXPANDED
             table = table * widths[done, column, None, None] * _WEIGHTS[:, None] / _WEIGHTS
             along = moments.movedim(2 + column, -1)
-            moments = (along.flatten(2, -2) @ table if beside > 1 else along[..., None, :] @ table).view_as(along).movedim(-1, 2 + column)
+            moments = (along.unflatten(-1, (1, -1)).flatten(2, -2) @ table).view_as(along).movedim(-1, 2 + column)
         found.index_add_(1, cells[done], moments.flatten(2))
         cells, lows, widths, rough = cells[~done], lows[~done], widths[~done], rough[:, ~done]
         for column in range(beside):

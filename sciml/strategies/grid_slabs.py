@@ -20,12 +20,11 @@ from sciml.problem import Problem
 from sciml.slabs.grids import GridPreconditioner, GridSpace, NodeTrace
 from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.projection import projected, rough_part
-from sciml.slabs.row_layout import Row, arranged, periodic_coordinates
+from sciml.slabs.row_layout import arranged, periodic_coordinates
 from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
-from sciml.typing import MultiIndex
 
 MOST_BESIDE_TIME = 3
 
@@ -58,6 +57,8 @@ _NOISE = 3.0
 _IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
 # Tails of a start that no grid resolves: it jumps; and of the end of the first window.
 _JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
+# By how much the part of a start that is projected may grow with the nodes before it becomes less again.
+_BY_FITS = 2.0
 # The shortest first window, as a share of the time.
 _SHORTEST = 1e-7
 
@@ -137,14 +138,13 @@ class GridWindows(SlabAttempt):
         names = [name for name in self._problem.coordinates if name != self._time]
         self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
         self._sites: tuple[GridSpace, list[Site], list[Tensor | None]] | None = None
-        rows = arranged(self._problem, self._grid, dict(zip(self._problem.fields, self._orders, strict=True)), rates=False)
+        orders = dict(zip(self._problem.fields, self._orders, strict=True))
+        self._rows = arranged(self._problem, self._grid, orders, rates=False)
         axes = [name for name, axis in self._grid.axes.items() if not axis.periodic]
         level = any(isinstance(term.place, At | Average) for term in self._conditions)
-        even = separable(self._problem, rows, axes)
-        self._separable = even and not level
-        # Whether what is rough at the start is smooth soon after: each field diffuses by its own equation.
-        rates = [(self._time,) in self._own(row) for row in rows if row.term in self._equations]
-        self._smooths = even and bool(axes) and all(rates) and max(self._orders) == 1
+        self._separable = separable(self._problem, self._rows, axes) and not level
+        # Whether what contradicts the walls at the start is smooth soon after.
+        self._smooths = bool(axes) and self._diffuses(axes)
         # Whether the first window is as wrong as the one twice as long was: what is rough is the start. It may be too rough.
         self._start_is_rough, self.gives_up, self._longer_had = False, False, math.inf
         # Whether no grid resolves the start, which then is projected; the last one that was.
@@ -183,9 +183,11 @@ class GridWindows(SlabAttempt):
             self._give_way(begin, found.whole)
         return found.setup, found.reached
 
-    def _own(self, row: Row) -> list[MultiIndex]:
-        """The derivatives of the field whose rows they take in a term."""
-        return [index for name, index in self._problem.system.asked(row.term) if name == row.field]
+    def _diffuses(self, along: Sequence[str]) -> bool:
+        """Whether each field diffuses along some coordinates by its own equation."""
+        own = [each for each in self._rows if each.term in self._equations]
+        rates = all((each.field, (self._time,)) in self._problem.system.asked(each.term) for each in own)
+        return rates and max(self._orders) == 1 and separable(self._problem, self._rows, along)
 
     def _past_start(self, begin: float, end: float) -> tuple[DiscreteProblem, float]:
         """The first window of a rough start: so short, and on so many nodes, that its part of the error is smallest.
@@ -221,7 +223,9 @@ class GridWindows(SlabAttempt):
         length, space, best, before = end - begin, self._grid, None, math.inf
         while not self.log.stopped and length > _SHORTEST * (last - first):
             found = self._tried(space, begin, begin + length, None)
-            better = found.solved and (best is None or found.part < best[0].part)
+            # What no grid resolves becomes less by fits and starts.
+            worse = _BY_FITS if self._projects else 1.0
+            better = found.solved and (best is None or found.part < worse * best[0].part)
             if better:
                 best = found, self._ends[id(found.setup.trial)]
             if best is not None and best[0].part <= _IN_LAYER:
@@ -232,13 +236,9 @@ class GridWindows(SlabAttempt):
                 continue
             tried = best[0]
             larger = self._raised(tried.space, tried.tails)
-            # What no grid resolves becomes less slowly.
-            useless = tried.part >= (_STILL if self._projects else _USELESS) * before
+            useless = tried.part >= _USELESS * before and not self._projects
             if larger is None or useless or not self._in_time(larger, _WINDOWS_IN_LAYER):
-                if not (self._projects and better):
-                    break
-                length /= 2
-                continue
+                break
             before, space = tried.part, larger
         return best
 
@@ -262,10 +262,12 @@ class GridWindows(SlabAttempt):
             # A start whose derivatives jump has a tail on any grid.
             enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
-            if larger is None:
+            # Tails of a jump are large, and hardly fall with the nodes.
+            jumps = worst > max(_JUMPS, _STILL * earlier)
+            if larger is None or (jumps and not self._in_time(larger, _WINDOWS)):
                 self._projects = not enough
-                # Tails of a jump are large, and hardly fall with the nodes.
-                self._start_is_rough = self._smooths and worst > max(_JUMPS, _STILL * earlier)
+                self._smooths = self._diffuses(list(grid.axes)) if jumps else self._smooths
+                self._start_is_rough = jumps and self._smooths
                 return self._grid if self._start_is_rough else grid
             grid, earlier = larger, worst
 

@@ -364,8 +364,10 @@ class SlabAttempt(ABC):
         weights = [slab.moved(rates, number, 0, None) + slab.kept(number, 0, None) for number in range(len(found))]
         for trace, shares in self._everywhere(slab.mesh):
             for number, own in enumerate(weights):
-                found[number] += (trace.jet(slab.mesh.local(own), ()).square() * shares[number]).sum()
-        return found / slab.stages.count
+                found[number] += slab.stages.weights @ (trace.jet(slab.mesh.local(own), ()).square() * shares[number]).sum(
+                    (1, 2)
+                )
+        return found
 
     @abstractmethod
     def _setup_of(self, slab: Slab[Any], solved: SlabRates) -> DiscreteProblem:
