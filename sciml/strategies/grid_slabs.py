@@ -57,8 +57,9 @@ _NOISE = 3.0
 _IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
 # Tails of a start that no grid resolves: it jumps; and of the end of the first window.
 _JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
-# By how much the part of a start that is projected may grow with the nodes before it becomes less again.
-_BY_FITS = 2.0
+# By how much the part of a start that is projected may grow with the nodes before it becomes less again, and the one that is
+# small enough, as a share of what is accepted: with twice the nodes it is hardly a third.
+_BY_FITS, _OF_A_JUMP = 2.0, 0.1
 # The shortest first window, as a share of the time.
 _SHORTEST = 1e-7
 
@@ -228,7 +229,7 @@ class GridWindows(SlabAttempt):
             better = found.solved and (best is None or found.part < worse * best[0].part)
             if better:
                 best = found, self._ends[id(found.setup.trial)]
-            if best is not None and best[0].part <= _IN_LAYER:
+            if best is not None and best[0].part <= (_OF_A_JUMP * self.accepted if self._projects else _IN_LAYER):
                 break
             if best is None or (better and float(found.tails.max()) < _UNRESOLVED):
                 # As short as helps, on these nodes. What they do not resolve at the end would only be handed on.
