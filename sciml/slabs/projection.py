@@ -70,7 +70,7 @@ def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
     for column, (axis, edge) in enumerate(zip(axes, edges, strict=True), start=1):
         places = (edge[:-1, None] + edge.diff()[:, None] * _AT).flatten()
         roots = (edge.diff()[:, None] * _WEIGHTS).flatten().sqrt()
-        matrix = torch.linalg.pinv(roots[:, None] * axis.table(places, 0)[1]) * roots
+        matrix = _least_squares(roots[:, None] * axis.table(places, 0)[1]) * roots
         values = (values.movedim(column, -1) @ matrix.T).movedim(-1, column)
     return values
 
@@ -82,10 +82,16 @@ def rough_part(axes: Sequence[Nodal], values: Tensor) -> Tensor:
         fewer = axis_from({**axis.config, "count": max(3, 5 * len(axis) // 6)})
         at, weights = gauss(2 * len(axis))
         places, roots = axis.low + (axis.high - axis.low) * (at + 1) / 2, weights.sqrt()[:, None]
-        onto = torch.linalg.pinv(roots * fewer.table(places, 0)[1]) @ (roots * axis.table(places, 0)[1])
+        onto = _least_squares(roots * fewer.table(places, 0)[1]) @ (roots * axis.table(places, 0)[1])
         matrix = fewer.table(torch.from_numpy(axis.nodes), 0)[1] @ onto
         smooth = (smooth.movedim(column, -1) @ matrix.T).movedim(-1, column)
     return values - smooth
+
+
+def _least_squares(table: Tensor) -> Tensor:
+    """The pseudo-inverse of a matrix of full rank."""
+    rotation, triangle = torch.linalg.qr(table)
+    return torch.linalg.solve_triangular(triangle, rotation.T, upper=True)
 
 
 def _product(columns: Sequence[Tensor]) -> Tensor:
@@ -108,7 +114,7 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
         along = (by_place.movedim(column, -1) @ _EXPANDED[-2:].T for column in range(2, 2 + beside))
         worst = torch.stack([each.flatten(2).abs().amax((0, 2)) for each in along])
         rough = (worst > _ROUGH) & (worst * shares[cells] * widths.prod(1) > _SMALL) & (2 * worst > worst.amax(0))
-        asked += int((2 ** rough.sum(0))[rough.any(0)].sum()) * len(grid)
+        asked += int((2 ** rough.sum(0))[rough.any(0)].sum()) * len(grid) * len(values)
         rough &= asked <= _MOST
         done = ~rough.any(0)
         moments = values[:, done].unflatten(2, [_PLACES] * beside)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import cast
@@ -57,9 +57,11 @@ _NOISE = 3.0
 _IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
 # Tails of a start that no grid resolves: it jumps; and of the end of the first window.
 _JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
-# By how much the part of a start that is projected may grow with the nodes before it becomes less again, and the one that is
-# small enough, as a share of what is accepted: with twice the nodes it is hardly a third.
-_BY_FITS, _OF_A_JUMP = 2.0, 0.1
+# How many grids in turn may be no better for a start that is projected, and the part that is small enough then, as a share of
+# what is accepted: with twice the nodes it is hardly a third.
+_BY_FITS, _OF_A_JUMP = 2, 0.1
+# The largest part of a start that jumps with which grids go on where tiles could follow.
+_HOPELESS = 1e-2
 # The shortest first window, as a share of the time.
 _SHORTEST = 1e-7
 
@@ -150,7 +152,7 @@ class GridWindows(SlabAttempt):
         self._start_is_rough, self.gives_up, self._longer_had = False, False, math.inf
         # Whether no grid resolves the start, which then is projected; the last one that was.
         self._projects = False
-        self._projected: tuple[GridSpace, Tensor] | None = None
+        self._projected: tuple[GridSpace, dict[tuple[str, int], Tensor]] | None = None
         # The first window of a rough start with how it ended, and the residual of the last one in the layer that it leaves.
         self._first: tuple[_GridTried, Ended] | None = None
         self._in_layer = math.inf
@@ -195,20 +197,20 @@ class GridWindows(SlabAttempt):
 
         Its residual says nothing: rates jump however short it is. What modes it does not resolve in time, Radau's method damps.
         """
-        # Tiles resolve what contradicts the walls, and nothing that jumps inside.
-        stays = self.alone or self._projects
         if self._first is None and self._ends:
             self._first = self._smallest_part(begin, end)
             # Where none was solved it is one like any other.
             self._smooths = self._first is not None
         if self._first is None:
             # A start that jumps, of which a window on the first grid tells nothing.
-            self.gives_up = not stays
+            self.gives_up = not self.alone and not self._projects
             return self._tried(self._grid, begin, end, None).setup, math.inf
         found, ended = self._first
         over = found.setup.problem.domain.bounds[self._time][1]
         self._ends[id(found.setup.trial)] = ended
-        if not stays and (found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED):
+        # Tiles resolve what contradicts the walls, and nothing that jumps inside.
+        rough = found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED
+        if not self.alone and (found.part > _HOPELESS if self._projects else rough):
             self.gives_up = True
             return found.setup, max(found.part, 2 * self.accepted)
         if end > over + 1e-9 * (over - begin):
@@ -221,12 +223,10 @@ class GridWindows(SlabAttempt):
     def _smallest_part(self, begin: float, end: float) -> tuple[_GridTried, Ended] | None:
         """The first window with the smallest part of the error, and how it ended; None where none was solved."""
         first, last = self.setup.problem.domain.bounds[self._time]
-        length, space, best, before = end - begin, self._grid, None, math.inf
+        length, space, best, before, in_vain = end - begin, self._grid, None, math.inf, 0
         while not self.log.stopped and length > _SHORTEST * (last - first):
             found = self._tried(space, begin, begin + length, None)
-            # What no grid resolves becomes less by fits and starts.
-            worse = _BY_FITS if self._projects else 1.0
-            better = found.solved and (best is None or found.part < worse * best[0].part)
+            better = found.solved and (best is None or found.part < best[0].part)
             if better:
                 best = found, self._ends[id(found.setup.trial)]
             if best is not None and best[0].part <= (_OF_A_JUMP * self.accepted if self._projects else _IN_LAYER):
@@ -235,12 +235,13 @@ class GridWindows(SlabAttempt):
                 # As short as helps, on these nodes. What they do not resolve at the end would only be handed on.
                 length = length / 2
                 continue
-            tried = best[0]
-            larger = self._raised(tried.space, tried.tails)
-            useless = tried.part >= _USELESS * before and not self._projects
-            if larger is None or useless or not self._in_time(larger, _WINDOWS_IN_LAYER):
+            # What no grid resolves becomes less by fits and starts.
+            in_vain = 0 if best[0].part < _USELESS * before else in_vain + 1
+            larger = self._raised(found.space, found.tails)
+            patience = _BY_FITS if self._projects and found.solved else 0
+            if larger is None or in_vain > patience or not self._in_time(larger, _WINDOWS_IN_LAYER):
                 break
-            before, space = tried.part, larger
+            before, space = min(before, best[0].part), larger
         return best
 
     def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
@@ -263,12 +264,11 @@ class GridWindows(SlabAttempt):
             # A start whose derivatives jump has a tail on any grid.
             enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
-            # Tails of a jump are large, and hardly fall with the nodes.
-            jumps = worst > max(_JUMPS, _STILL * earlier)
-            if larger is None or (jumps and not self._in_time(larger, _WINDOWS)):
-                self._projects = not enough
-                self._smooths = self._diffuses(list(grid.axes)) if jumps else self._smooths
-                self._start_is_rough = jumps and self._smooths
+            if larger is None:
+                # Tails of a jump are large, and hardly fall with the nodes.
+                self._projects = not enough and worst > max(_JUMPS, _STILL * earlier)
+                self._smooths = self._diffuses(list(grid.axes)) if self._projects else self._smooths
+                self._start_is_rough = self._projects and self._smooths
                 return self._grid if self._start_is_rough else grid
             grid, earlier = larger, worst
 
@@ -422,17 +422,30 @@ class GridWindows(SlabAttempt):
         if (ended := self._ended(before)) is not None:
             return self._onto(space, ended.mesh, ended.ends)
         found = self._start_values(columns, begin, before)
-        if before is None and self._projects:
-            if self._projected is None or self._projected[0] is not space:
-                sampled = lambda places: torch.stack(list(self._start_values(places, begin, None).values()))  # noqa: E731
-                self._projected = space, projected(list(space.axes.values()), sampled).flatten(1)
-            found = dict(zip(found, self._projected[1], strict=True))
+        if before is None:
+            found |= self._projected_starts(space, begin, found)
         return tuple(
             torch.stack([found[name, power].expand(space.size) for power in range(order)])
             if order
             else torch.zeros(0, space.size, dtype=torch.float64)
             for name, order in zip(self._problem.fields, self._orders, strict=True)
         )
+
+    def _projected_starts(
+        self, space: GridSpace, begin: float, found: Mapping[tuple[str, int], Tensor]
+    ) -> dict[tuple[str, int], Tensor]:
+        """Of initial values at the nodes those that jump, by their moments in the place of values."""
+        if not self._projects:
+            return {}
+        if self._projected is None or self._projected[0] is not space:
+            each = {key: space.tails(values.expand(1, space.size)).max() for key, values in found.items()}
+            rough = [key for key, tail in each.items() if tail > _JUMPS]
+            sampled = lambda places: torch.stack([self._start_values(places, begin, None)[key] for key in rough])  # noqa: E731
+            values = projected(list(space.axes.values()), sampled).flatten(1) if rough else torch.empty(0)
+            # What has no value at some place has none for a quadrature.
+            pairs = zip(rough, values, strict=True)
+            self._projected = space, {key: own for key, own in pairs if bool(own.isfinite().all())}
+        return self._projected[1]
 
     def _judged(self, slab: Slab[GridSpace], sites: Sequence[Site], solved: SlabRates) -> tuple[float, float]:
         """The largest relative residual of an equation between the nodes, and that of any term between the stages."""
@@ -451,14 +464,21 @@ class GridWindows(SlabAttempt):
         return slab.evaluate([Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations], rates)
 
     def _lacking(self, slab: Slab[GridSpace]) -> tuple[Tensor, ...]:
-        if not self._projects:
-            return super()._lacking(slab)
-        # All moments are right: what is lacking is about as rough as the highest functions that there are.
-        found, lacks = [], self._misfit(slab)
-        for starts in slab.starts:
-            rough = rough_part(list(slab.mesh.axes.values()), starts.unflatten(1, slab.mesh.shape)).flatten(1)
-            size = starts.norm(dim=1, keepdim=True) / rough.norm(dim=1, keepdim=True).clamp_min(1e-300)
-            found.append(ROUNDING * starts + lacks * size * rough)
+        found = list(super()._lacking(slab))
+        if self._projected is None or self._projected[0] is not slab.mesh:
+            return tuple(found)
+        # All moments are right: what is lacking is about as rough as the highest functions that there are. Other fields are
+        # there to rounding, or lack what interpolation does.
+        missed, sizes = self._misfit(slab)
+        lacks = ROUNDING + torch.where(sizes > 0, missed / sizes, 0.0).sqrt()
+        shares = torch.from_numpy(slab.mesh.weights / slab.mesh.weights.sum())
+        for number, starts in enumerate(slab.starts):
+            found[number] = lacks[number, : len(starts), None] * starts
+            for power, own in enumerate(starts):
+                if (self._problem.fields[number], power) in self._projected[1]:
+                    rough = rough_part(list(slab.mesh.axes.values()), own.view(1, *slab.mesh.shape)).flatten()
+                    size = (rough.square() @ shares).sqrt().clamp_min(1e-300)
+                    found[number][power] = ROUNDING * own + missed[number, power].sqrt() / size * rough
         return tuple(found)
 
     def _unresolved(self, slab: Slab[GridSpace], solved: SlabRates) -> list[Tensor]:

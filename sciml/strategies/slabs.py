@@ -342,21 +342,22 @@ class SlabAttempt(ABC):
 
     def _lacking(self, slab: Slab[Any]) -> tuple[Tensor, ...]:
         """What a start lacks, of its own size and shape, for rounding and for what the space cannot represent."""
-        lacks = ROUNDING + self._misfit(slab)
+        missed, sizes = self._misfit(slab)
+        lacks = ROUNDING + float(torch.where(sizes > 0, missed / sizes, 0.0).max().sqrt())
         return tuple(lacks * each for each in slab.starts)
 
-    def _misfit(self, slab: Slab[Any]) -> float:
-        """What a space misses of the initial values, the largest relative root mean square."""
-        missed, sizes = torch.zeros(2, len(slab.orders), max(1, *slab.orders), dtype=torch.float64)
+    def _misfit(self, slab: Slab[Any]) -> Tensor:
+        """Mean squares of what a space misses of the initial values, and of these, by field and derivative ``(2, F, k)``."""
+        found = torch.zeros(2, len(slab.orders), max(1, *slab.orders), dtype=torch.float64)
         for trace, shares in self._everywhere(slab.mesh):
             columns = [each.flatten() for each in trace.columns]
             for (name, power), wanted in self._start_values(columns, slab.begin, None).items():
                 number = self._problem.fields.index(name)
                 own = trace.jet(slab.mesh.local(slab.starts[number][power][None]), ())[0]
                 wanted = torch.where(shares[number] > 0, wanted.view_as(own), 0.0)
-                missed[number, power] += ((own - wanted).square() * shares[number]).sum()
-                sizes[number, power] += (wanted.square() * shares[number]).sum()
-        return float(torch.where(sizes > 0, missed / sizes, 0.0).max().sqrt())
+                squares = torch.stack([(own - wanted).square(), wanted.square()])
+                found[:, number, power] += (squares * shares[number]).sum((1, 2))
+        return found
 
     def _mean_squares(self, slab: Slab[Any], rates: Tensor) -> Tensor:
         """The mean square of each field over the slab, ``(F,)``."""

@@ -2,7 +2,9 @@
 
 import math
 
+import numpy as np
 import pytest
+import scipy
 import torch
 
 import sciml
@@ -79,6 +81,29 @@ def test_growth_of_errors_beside_a_decaying_solution():
     # exp(t) = 1e7 at t = 16, beyond the end; 1e4 at t = 9.2
     assert found.horizon(1e-9) == math.inf
     assert abs(found.horizon(1e-6) - math.log(1e4)) < 1.0
+
+
+class Hunted(sciml.Problem):
+    """Lotka and Volterra's prey and predators, through some forty cycles."""
+
+    domain = sciml.Interval(t=(0, 300))
+    fields = ["u", "v"]
+    conditions = [sciml.Initial(u=0.2, v=0.2)]
+
+    @sciml.equation
+    def prey(self, u, v, t):
+        return d(u, t) - u * (1 - v)
+
+    @sciml.equation
+    def predators(self, u, v, t):
+        return d(v, t) - v * (u - 1)
+
+
+def test_the_path_is_closer_than_what_doubts_it():
+    found = path_of(Hunted())
+    rates = lambda t, y: [y[0] * (1 - y[1]), y[1] * (y[0] - 1)]  # noqa: E731
+    exact = scipy.integrate.solve_ivp(rates, (0, 300), [0.2, 0.2], method="DOP853", rtol=1e-11, atol=1e-11, dense_output=True)
+    assert np.abs(found.states - exact.sol(found.times)).max() < 1e-3 * np.abs(exact.y).max()
 
 
 def test_chaos_is_named_by_both_solvers():
