@@ -4,9 +4,10 @@ The projection has the moments of the function,
 
 .. math::  \int_\Omega (P f - f)\,v\,dx = 0 \quad\text{for every function } v \text{ of the grid},
 
-so that modes that last are right to the error of a quadrature, and only those are missing that a grid cannot hold, which
+to the error of a quadrature, so that modes that last are right, and only those are missing that a grid cannot hold, which
 diffusion damps first. Values at the nodes would tell the place of a jump to no more than their distance. The quadrature halves
-its cells, which lie between the nodes, where the function is no polynomial along them.
+its cells, which lie between the nodes, where the function is no polynomial along them. A cell hands on the polynomial of degree
+four that has its moments; functions that the grid resolves are interpolated more exactly.
 
 References: W. Gander, W. Gautschi, Adaptive quadrature - revisited, BIT 40 (2000); P. J. Davis, P. Rabinowitz, Methods of
 Numerical Integration, Academic Press 1984.
@@ -31,7 +32,7 @@ Sampled = Callable[[list[Tensor]], Tensor]
 _PLACES = 5
 # What of a function's size is no polynomial of lower degree in a cell that is halved, and that times its share of the domain.
 _ROUGH, _SMALL = 1e-4, 1e-10
-# Values that may be asked for beyond those of the first cells.
+# Values of all functions that may be asked for beyond those of the first cells.
 _MOST = 2**23
 
 
