@@ -464,21 +464,20 @@ class GridWindows(SlabAttempt):
         return slab.evaluate([Site(term, (trace,), 1 / self.setup.scales[term.name]) for term in self._equations], rates)
 
     def _lacking(self, slab: Slab[GridSpace]) -> tuple[Tensor, ...]:
-        found = list(super()._lacking(slab))
         if self._projected is None or self._projected[0] is not slab.mesh:
-            return tuple(found)
+            return super()._lacking(slab)
         # All moments are right: what is lacking is about as rough as the highest functions that there are. Other fields are
         # there to rounding, or lack what interpolation does.
         missed, sizes = self._misfit(slab)
         lacks = ROUNDING + torch.where(sizes > 0, missed / sizes, 0.0).sqrt()
         shares = torch.from_numpy(slab.mesh.weights / slab.mesh.weights.sum())
-        for number, starts in enumerate(slab.starts):
-            found[number] = lacks[number, : len(starts), None] * starts
-            for power, own in enumerate(starts):
-                if (self._problem.fields[number], power) in self._projected[1]:
-                    rough = rough_part(list(slab.mesh.axes.values()), own.view(1, *slab.mesh.shape)).flatten()
-                    size = (rough.square() @ shares).sqrt().clamp_min(1e-300)
-                    found[number][power] = ROUNDING * own + missed[number, power].sqrt() / size * rough
+        found = [lacks[number, : len(starts), None] * starts for number, starts in enumerate(slab.starts)]
+        for name, power in self._projected[1]:
+            number = self._problem.fields.index(name)
+            own = slab.starts[number][power]
+            rough = rough_part(list(slab.mesh.axes.values()), own.view(1, *slab.mesh.shape)).flatten()
+            size = (rough.square() @ shares).sqrt().clamp_min(1e-300)
+            found[number][power] = ROUNDING * own + missed[number, power].sqrt() / size * rough
         return tuple(found)
 
     def _unresolved(self, slab: Slab[GridSpace], solved: SlabRates) -> list[Tensor]:
