@@ -365,9 +365,8 @@ class SlabAttempt(ABC):
         weights = [slab.moved(rates, number, 0, None) + slab.kept(number, 0, None) for number in range(len(found))]
         for trace, shares in self._everywhere(slab.mesh):
             for number, own in enumerate(weights):
-                found[number] += slab.stages.weights @ (trace.jet(slab.mesh.local(own), ()).square() * shares[number]).sum(
-                    (1, 2)
-                )
+                squares = trace.jet(slab.mesh.local(own), ()).square() * shares[number]
+                found[number] += slab.stages.weights @ squares.sum((1, 2))
         return found
 
     @abstractmethod
