@@ -105,18 +105,22 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
     (count, beside), grid = starts.shape, _product([_AT] * starts.shape[1])
     shares = sides.prod(1) / sides.prod(1).sum()
     cells, lows, widths = torch.arange(count), torch.zeros_like(starts), torch.ones_like(starts)
-    found, sizes, asked = torch.empty(0), torch.empty(0), 0
+    found, sizes, asked = torch.empty(0), torch.empty(0), 0.0
     while len(cells):
         places = starts[cells][:, None] + sides[cells][:, None] * (lows[:, None] + widths[:, None] * grid)
         values = sampled(list(places.flatten(0, 1).T)).unflatten(1, (len(cells), len(grid)))
-        if not asked:
+        if not len(found):
             sizes, found = values.abs().amax((1, 2)).clamp_min(1e-300), torch.zeros_like(values)
         by_place = values.unflatten(2, [_PLACES] * beside) / sizes.view(-1, *[1] * (beside + 1))
         along = (by_place.movedim(column, -1) @ _EXPANDED[-2:].T for column in range(2, 2 + beside))
         worst = torch.stack([each.flatten(2).abs().amax((0, 2)) for each in along])
-        rough = (worst > _ROUGH) & (worst * shares[cells] * widths.prod(1) > _SMALL) & (2 * worst > worst.amax(0))
-        asked += int((2 ** rough.sum(0))[rough.any(0)].sum()) * len(grid) * len(values)
-        rough &= asked <= _MOST
+        left = worst * shares[cells] * widths.prod(1)
+        rough = (worst > _ROUGH) & (left > _SMALL) & (2 * worst > worst.amax(0))
+        # The cells that may miss most, as far as the values go.
+        order = left.amax(0).argsort(descending=True)
+        needed = asked + (rough.any(0) * 2 ** rough.sum(0) * values.numel() / len(cells))[order].cumsum(0)
+        rough[:, order[needed > _MOST]] = False
+        asked = max([asked, *needed[needed <= _MOST][-1:].tolist()])
         done = ~rough.any(0)
         moments = values[:, done].unflatten(2, [_PLACES] * beside)
         for column in range(beside):
