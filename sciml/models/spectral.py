@@ -18,7 +18,7 @@ from sciml.models.bases import chebyshev, waves
 
 
 class Expansion(SequentialModel):
-    """Products of fixed functions with only their weights free."""
+    """Tensor-product basis expansion: products of fixed functions of which only the weights are free."""
 
     @property
     def widths(self) -> dict[str, int | None]:

@@ -77,7 +77,7 @@ def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
 
 
 def rough_part(axes: Sequence[Nodal], values: Tensor) -> Tensor:
-    """Of nodal values ``(k, n_1, ...)`` what is orthogonal to the functions of a grid with a sixth fewer nodes."""
+    """High-frequency part of nodal values ``(k, n_1, ...)``: orthogonal to the functions of a grid with a sixth fewer nodes."""
     smooth = values
     for column, axis in enumerate(axes, start=1):
         fewer = axis_from({**axis.config, "count": max(3, 5 * len(axis) // 6)})

@@ -466,8 +466,8 @@ class GridWindows(SlabAttempt):
     def _lacking(self, slab: Slab[GridSpace]) -> tuple[Tensor, ...]:
         if self._projected is None or self._projected[0] is not slab.mesh:
             return super()._lacking(slab)
-        # All moments are right: what is lacking is about as rough as the highest functions that there are. Other fields are
-        # there to rounding, or lack what interpolation does.
+        # Moments are right, to a quadrature: what is lacking is about as rough as the highest functions that there are. Other
+        # fields are there to rounding, or lack what interpolation does.
         missed, sizes = self._misfit(slab)
         lacks = ROUNDING + torch.where(sizes > 0, missed / sizes, 0.0).sqrt()
         shares = torch.from_numpy(slab.mesh.weights / slab.mesh.weights.sum())
