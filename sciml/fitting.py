@@ -482,7 +482,7 @@ def fit(
             return finished
         watchers = record.watching([*callbacks, *([] if line is None else [line])])
         limit = (_SECONDS if learned is not None or (free and automatic) else math.inf) if seconds is None else seconds
-        log = Log(watchers, clock - record.seconds, Budget(limit, memory))
+        log = Log(watchers, clock - record.seconds, Budget(limit, memory, device_of(device)))
         if (free or learned is not None) and kind == torch.float32:
             # Least squares needs all digits on the way.
             options = replace(options, dtype=torch.float64)

@@ -22,7 +22,9 @@ def free_bytes(device: torch.device | None = None) -> int | None:
     if device is not None and device.type == "cuda":
         import torch
 
-        return int(torch.cuda.mem_get_info(device)[0])
+        # What PyTorch holds for later use is free as well.
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + kept)
     try:
         # Linux calls memory free that holds nothing at all; what it could hand out, caches included, stands here.
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -13,7 +13,7 @@ from sciml.jets.random import USUAL
 from sciml.models import Scaled
 from sciml.problem import Problem
 from sciml.slabs.system import Evaluated, Site, evaluated
-from sciml.slabs.tile_least_squares import TileLinearization, condense, condensed_pairs
+from sciml.slabs.tile_least_squares import CPU, TileLinearization, condense, condensed_pairs
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import CONTINUITY, SIDES, TileSpace, TileTrace
 from sciml.typing import MultiIndex
@@ -31,12 +31,19 @@ class TileRows:
         trial: centres and sizes of the fields, in which coefficients are counted.
         seed: of the points of conditions.
         raw: numbers of unknowns by which rows have slopes as well.
+        accelerator: where a large factor is made.
     """
 
     def __init__(
-        self, problem: Problem, space: TileSpace, trial: Scaled, seed: Sequence[int], raw: Mapping[str, Tensor] | None = None
+        self,
+        problem: Problem,
+        space: TileSpace,
+        trial: Scaled,
+        seed: Sequence[int],
+        raw: Mapping[str, Tensor] | None = None,
+        accelerator: torch.device = CPU,
     ) -> None:
-        self.problem, self._space, self._raw = problem, space, dict(raw or {})
+        self.problem, self._space, self._raw, self._accelerator = problem, space, dict(raw or {}), accelerator
         self.offset, self.scale = trial.offset.tolist(), trial.scale.tolist()
         most = _CHUNK / (len(problem.fields) * space.model.width)
         self._sites = list(space.sites(problem.terms(), lambda _: 1.0, seed, most))
@@ -114,7 +121,7 @@ class TileRows:
                 condense(triangles, nodes, torch.cat([rows, values], dim=2))
             else:
                 joined.append(condensed_pairs(nodes, rows, values))
-        return TileLinearization(triangles, joined, of.coefficients, len(self._raw))
+        return TileLinearization(triangles, joined, of.coefficients, len(self._raw), self._accelerator)
 
 
 class _TileJets:

@@ -13,17 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import scipy
+import torch
 from torch import Tensor
 
 from sciml.parallel.blas_threads import one_blas_thread
+from sciml.slabs.dense_kernels import DenseKernels, OnCpu, kernels
 from sciml.typing import Array
 
-# Matrices of so many rows are factored by all threads of BLAS.
+# Matrices of so many rows are factored by all threads of BLAS, or by a GPU.
 _LARGE = 2000
 # Sets of so few nodes are not divided any further.
 _LEAST = 2
@@ -48,6 +50,9 @@ class BlockCholesky:
     Args:
         sizes: the number of unknowns of each node.
         pairs: nodes that are coupled, ``(P, 2)``.
+
+    Attributes:
+        large: whether its largest matrices are worth a GPU, or all threads.
     """
 
     def __init__(self, sizes: Sequence[int], pairs: Array) -> None:
@@ -73,121 +78,122 @@ class BlockCholesky:
             self._fronts.append(front)
         ends = np.cumsum(self._sizes)
         self._first = ends - self._sizes
-        self._factors: list[tuple[Array, Array, Array, Array]] = []
-        self._large = max((self._width([*front.own, *front.beyond]) for front in self._fronts), default=0) >= _LARGE
+        self._factors: list[tuple[Any, Any, Any, Any]] = []
+        self._kernels: DenseKernels = OnCpu(torch.float64)
+        self.large = max((self._width([*front.own, *front.beyond]) for front in self._fronts), default=0) >= _LARGE
 
     def _width(self, nodes: Sequence[int]) -> int:
         """How many unknowns some nodes have together."""
         return int(self._sizes[nodes].sum())
 
     def _threads(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._large else one_blas_thread()
+        return nullcontext() if self.large else one_blas_thread()
 
     @property
     def effort(self) -> tuple[float, float]:
-        """The multiplications that the factorization takes, and the numbers that the factor and its largest matrix hold."""
-        work = kept = largest = 0.0
-        for front in self._fronts:
+        """The multiplications that the factorization takes, and the most numbers that it holds at a time."""
+        work = kept = waiting = most = 0.0
+        left = [0.0] * len(self._fronts)
+        for front, used in zip(self._fronts, left, strict=True):
             own, beyond = (float(self._width(each)) for each in (front.own, front.beyond))
             work += own**3 / 3 + own**2 * beyond + own * beyond**2
+            most = max(most, kept + waiting + (own + beyond) * own + beyond**2)
             kept += own * (own + beyond)
-            largest = max(largest, (own + beyond) ** 2)
-        return work, kept + 2 * largest
+            waiting += beyond**2 - used
+            left[front.parent] += beyond**2
+        return work, most
 
     def factor(self, blocks: Iterable[tuple[Tensor, Tensor, Tensor]], shift: float) -> None:
         """Factor the sum of blocks and ``shift`` times one; numpy's LinAlgError where that is not positive definite.
 
         Args:
             blocks: rows' nodes ``(E,)``, columns' nodes ``(E,)`` and blocks ``(E, w, w)``, of which as much counts as their
-                nodes have unknowns. Of two nodes that differ one of the two blocks is given.
+                nodes have unknowns, all on one device. Of two nodes that differ one of the two blocks is given.
             shift: added to the diagonal.
         """
-        parts: list[list[tuple[int, int, Array]]] = [[] for _ in self._fronts]
-        kind: Any = np.float64
+        blocks = list(blocks)
+        self._kernels = dense = kernels(blocks[0][2].dtype, blocks[0][2].device)
+        parts: list[list[tuple[int, int, Any]]] = [[] for _ in self._fronts]
         for rows, columns, products in blocks:
-            numbers = products.numpy()
-            kind = np.result_type(kind, numbers.dtype)
-            for row, column, own in zip(rows.tolist(), columns.tolist(), numbers, strict=True):
+            for row, column, own in zip(rows.tolist(), columns.tolist(), dense.matrices(products), strict=True):
                 parts[min(self._of[row], self._of[column])].append((row, column, own))
-        waiting: list[list[tuple[list[int], Array]]] = [[] for _ in self._fronts]
+        waiting: list[list[tuple[list[int], Any]]] = [[] for _ in self._fronts]
         self._factors = []
-        like = (np.zeros(1, dtype=kind),)
-        (potrf,) = scipy.linalg.get_lapack_funcs(("potrf",), like)
-        trsm, herk = scipy.linalg.get_blas_funcs(("trsm", "herk" if np.iscomplexobj(like[0]) else "syrk"), like)
         with self._threads():
             for front, mine, left in zip(self._fronts, parts, waiting, strict=True):
-                matrix, own = self._assembled(front, mine, left, kind), self._width(front.own)
-                matrix[np.arange(own), np.arange(own)] += shift
-                corner, failed = potrf(matrix[:own, :own], lower=1, clean=1, overwrite_a=0)
-                if failed:
-                    raise np.linalg.LinAlgError("the matrix is not positive definite")
-                below = matrix[own:, :own].copy()
+                corner, below, rest = self._assembled(front, mine, left)
+                corner = dense.cholesky(corner, shift)
                 if len(below):
-                    below = trsm(1.0, corner, below, side=1, lower=1, trans_a=2)
-                nodes = [*front.own, *front.beyond]
-                unknowns = np.concatenate(
-                    [np.arange(self._first[each], self._first[each] + self._sizes[each]) for each in nodes]
-                )
-                self._factors.append((unknowns[:own], unknowns[own:], corner, below))
-                if front.parent >= 0:
-                    update = matrix[own:, own:].copy(order="F")
-                    del matrix
-                    update = herk(-1.0, below, beta=1.0, c=update, lower=1, overwrite_c=1)
-                    waiting[front.parent].append((front.beyond, update))
+                    below = dense.divided(below, corner)
+                    waiting[front.parent].append((front.beyond, dense.lessened(rest, below)))
+                del rest
+                own, beyond = (dense.index(self._unknowns(each)) for each in (front.own, front.beyond))
+                self._factors.append((own, beyond, corner, below))
+
+    def _unknowns(self, nodes: Sequence[int]) -> Array:
+        """The numbers of the unknowns of some nodes."""
+        each = [np.arange(self._first[node], self._first[node] + self._sizes[node]) for node in nodes]
+        return np.concatenate([np.zeros(0, dtype=int), *each])
 
     def _assembled(
-        self, front: _Front, blocks: list[tuple[int, int, Array]], updates: list[tuple[list[int], Array]], kind: Any
-    ) -> Array:
-        """The lower triangle of a front: its own blocks, and what earlier fronts have left, which is used up."""
-        nodes = [*front.own, *front.beyond]
-        starts = dict(zip(nodes, np.cumsum([0, *self._sizes[nodes]]).tolist(), strict=False))
-        matrix = np.zeros((self._width(nodes),) * 2, dtype=kind, order="F")
+        self, front: _Front, blocks: list[tuple[int, int, Any]], updates: list[tuple[list[int], Any]]
+    ) -> tuple[Any, Any, Any]:
+        """The lower triangle of a front: its own unknowns' corner, what is below that, and the corner of those beyond.
+
+        They are the sum of its own blocks and of what earlier fronts have left, which is used up.
+        """
+        own, beyond = (self._width(each) for each in (front.own, front.beyond))
+        zeros = self._kernels.zeros
+        matrices = {(0, 0): zeros(own, own), (1, 0): zeros(beyond, own), (1, 1): zeros(beyond, beyond)}
+        places = {}
+        for member, nodes in enumerate((front.own, front.beyond)):
+            starts = np.cumsum([0, *self._sizes[nodes]]).tolist()
+            places.update({node: (member, start) for node, start in zip(nodes, starts, strict=False)})
         for row, column, block in blocks:
-            at, beside = starts[row], starts[column]
-            high, wide = self._sizes[row], self._sizes[column]
-            if at >= beside:
-                matrix[at : at + high, beside : beside + wide] += block[:high, :wide]
-            else:
-                matrix[beside : beside + wide, at : at + high] += block[:high, :wide].conj().T
+            block = block[: self._sizes[row], : self._sizes[column]]
+            (one, at), (two, beside) = places[row], places[column]
+            if (one, at) < (two, beside):
+                (one, at), (two, beside), block = (two, beside), (one, at), block.conj().T
+            matrices[one, two][at : at + len(block), beside : beside + block.shape[1]] += block
         while updates:
             # Nodes keep their order: what follows one another is added at once.
-            beyond, update = updates.pop()
-            runs = _runs([starts[each] for each in beyond], self._sizes[beyond].tolist())
-            for row, at, high in runs:
-                for column, beside, wide in runs:
-                    if at >= beside:
-                        matrix[at : at + high, beside : beside + wide] += update[row : row + high, column : column + wide]
-        return matrix
+            left, update = updates.pop()
+            runs = _runs([places[each] for each in left], self._sizes[left].tolist())
+            for row, (one, at), high in runs:
+                for column, (two, beside), wide in runs:
+                    if (one, at) >= (two, beside):
+                        part = update[row : row + high, column : column + wide]
+                        matrices[one, two][at : at + high, beside : beside + wide] += part
+        return matrices[0, 0], matrices[1, 0], matrices[1, 1]
 
-    def solve(self, right: Array) -> Array:
-        """The solution for a right-hand side ``(n,)``, or for several, ``(n, c)``, unknowns in the order of the nodes."""
-        # BLAS itself: for small triangles SciPy's checks of arguments take longer than the substitution.
-        found = right.astype(np.result_type(right, *(corner for _, _, corner, _ in self._factors[:1])))
-        one = right.ndim == 1
-        triangular, times = scipy.linalg.get_blas_funcs(("trsv", "gemv") if one else ("trsm", "gemm"), (found,))
-        solve = triangular if one else partial(triangular, 1.0)
-        back = {"trans" if one else "trans_a": 2}
+    def solve(self, right: Tensor) -> Tensor:
+        """The solutions for right-hand sides ``(n, c)`` on the blocks' device, unknowns in the order of the nodes."""
+        dense = self._kernels
+        found = dense.vectors(right)
         with self._threads():
             for own, beyond, corner, below in self._factors:
                 if len(own):
-                    found[own] = solve(corner, found[own], lower=1)
+                    found[own] = dense.solved(corner, found[own], adjoint=False)
                     if len(beyond):
-                        found[beyond] -= times(1.0, below, found[own])
+                        found[beyond] -= dense.times(below, found[own], adjoint=False)
             for own, beyond, corner, below in reversed(self._factors):
                 if len(own):
-                    rest = found[own] - times(1.0, below, found[beyond], **back) if len(beyond) else found[own]
-                    found[own] = solve(corner, rest, lower=1, **back)
-        return found
+                    rest = found[own] - dense.times(below, found[beyond], adjoint=True) if len(beyond) else found[own]
+                    found[own] = dense.solved(corner, rest, adjoint=True)
+        return dense.tensor(found)
 
 
-def _runs(starts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Blocks that follow one another in two matrices: where they begin in the one and in the other, and how long they are."""
-    found, here = list[tuple[int, int, int]](), 0
-    for there, size in zip(starts, sizes, strict=True):
-        if found and found[-1][1] + found[-1][2] == there:
+def _runs(places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> list[tuple[int, tuple[int, int], int]]:
+    """Blocks that follow one another in two matrices: where they begin in the one and in the other, and how long they are.
+
+    In the other they are in one of several parts, and follow one another where they are in the same.
+    """
+    found, here = list[tuple[int, tuple[int, int], int]](), 0
+    for (member, there), size in zip(places, sizes, strict=True):
+        if found and found[-1][1] == (member, there - found[-1][2]):
             found[-1] = *found[-1][:2], found[-1][2] + size
         else:
-            found.append((here, there, size))
+            found.append((here, (member, there), size))
         here += size
     return found
 

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from sciml.slabs.nested_dissection import BlockCholesky
 
+CPU = torch.device("cpu")
 _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out.
 _UNSEEN = 1e-10
@@ -49,13 +50,21 @@ class TileLinearization:
         joined: the rows of pairs.
         of: from coefficients of nodes ``(N, w)`` to those of tiles.
         unknowns: their number q.
+        accelerator: where a large factor is made.
     """
 
-    def __init__(self, triangles: Tensor, joined: Sequence[Joined], of: Callable[[Tensor], Tensor], unknowns: int = 0) -> None:
+    def __init__(
+        self,
+        triangles: Tensor,
+        joined: Sequence[Joined],
+        of: Callable[[Tensor], Tensor],
+        unknowns: int = 0,
+        accelerator: torch.device = CPU,
+    ) -> None:
         self._of, self._unknowns = of, unknowns
         slopes, own = triangles.split([triangles.shape[2] - 1 - unknowns, 1 + unknowns], dim=2)
         self._values = [own, *(values for _, _, values in joined)]
-        self._rows = TileLeastSquares(slopes, [(tiles, rows) for tiles, rows, _ in joined])
+        self._rows = TileLeastSquares(slopes, [(tiles, rows) for tiles, rows, _ in joined], accelerator=accelerator)
 
     def step(self, damping: float = 0.0) -> Tensor | None:
         """The least-squares step for all coefficients, flat, or None where the factorisation fails."""
@@ -105,28 +114,35 @@ class TileLeastSquares:
     """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex.
 
     Unknown are combinations of coefficients whose rows are orthonormal on each tile, or those that similar rows gave.
+    Where the factor is large, all of it is done on an accelerator but for these combinations, as rows and values are given
+    and solutions returned on the CPU.
     """
 
     def __init__(
-        self, slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]], known: tuple[Tensor, Tensor] | None = None
+        self,
+        slopes: Tensor,
+        joined: Sequence[tuple[Tensor, Tensor]],
+        known: tuple[Tensor, Tensor] | None = None,
+        accelerator: torch.device = CPU,
     ) -> None:
         self._count = len(slopes)
         turn, ranks = combinations(slopes, joined) if known is None else known
-        self._turn = turn.to(slopes.dtype)
+        pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in joined)])
+        self._pairs, numbers = pairs.unique(dim=0, return_inverse=True)
+        self._matrix = BlockCholesky(ranks.tolist(), self._pairs.numpy())
+        self._device = accelerator if self._matrix.large else CPU
+        self._turn = turn.to(self._device, slopes.dtype)
         self._width = self._turn.shape[2]
-        self._slopes = slopes @ self._turn
+        self._slopes = slopes.to(self._device) @ self._turn
         self._joined = []
         for tiles, rows in joined:
-            both = _alone(tiles, rows).unflatten(2, (2, -1))
-            turned = [both[:, :, member] @ self._turn[tiles[:, member]] for member in (0, 1)]
-            self._joined.append((tiles, torch.cat(turned, dim=2)))
-        pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in self._joined)])
-        self._pairs, numbers = pairs.unique(dim=0, return_inverse=True)
-        self._numbers = numbers.split([len(tiles) for tiles, _ in self._joined]) if self._joined else ()
-        self._matrix = BlockCholesky(ranks.tolist(), self._pairs.numpy())
-        column = torch.arange(self._width)
-        # The number of every combination that is seen; -1 of the others.
-        self._number = torch.where(column < ranks[:, None], (torch.cumsum(ranks, 0) - ranks)[:, None] + column, -1)
+            both = _alone(tiles, rows).to(self._device).unflatten(2, (2, -1))
+            own = tiles.to(self._device)
+            turned = [both[:, :, member] @ self._turn[own[:, member]] for member in (0, 1)]
+            self._joined.append((own, torch.cat(turned, dim=2)))
+        self._numbers = numbers.to(self._device).split([len(tiles) for tiles, _ in joined]) if joined else ()
+        # Which combinations are seen; their numbers follow one another, tile by tile.
+        self._seen = (torch.arange(self._width) < ranks[:, None]).to(self._device)
         self._damping = 0.0
 
     @property
@@ -160,12 +176,8 @@ class TileLeastSquares:
         return found.conj_physical().mT
 
     def _preconditioned(self, x: Tensor) -> Tensor:
-        seen, found = self._number >= 0, torch.zeros_like(x)
-        # Nodes' numbers follow one another.
-        right = x[seen].numpy()
-        found[seen] = torch.from_numpy(
-            self._matrix.solve(right[:, 0])[:, None] if right.shape[1] == 1 else self._matrix.solve(right)
-        )
+        found = torch.zeros_like(x)
+        found[self._seen] = self._matrix.solve(x[self._seen])
         return found
 
     def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
@@ -174,7 +186,7 @@ class TileLeastSquares:
         They are the values of the tiles' rows, ``(T, m, c)``, then those of each joined ones'.
         """
         # Conjugate gradients on the rows: what the squared condition number has lost.
-        rows = list(values)
+        rows = [each.to(self._device) for each in values]
         found = self._slopes.new_zeros(self._count, self._width, rows[0].shape[2])
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
@@ -197,7 +209,7 @@ class TileLeastSquares:
                 break
             direction = torch.where(going, ready + (size / before) * direction, 0.0)
         # From coefficients of the combinations to those of the products.
-        return torch.bmm(self._turn, found)
+        return torch.bmm(self._turn, found).cpu()
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:

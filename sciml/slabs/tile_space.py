@@ -79,6 +79,8 @@ _SHORT = 0.5
 _AROUND_CORNERS, _NEAR_CORNERS, _REENTRANT = 64, 1e-6, 0.6
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
+# How many times faster than the CPU an accelerator factors.
+_FASTER = 100.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -690,14 +692,19 @@ class TileSpace:
             living[:, trace.tiles] = lives.any(2).float()
         return max(1.0, float(living.sum(0).mean()))
 
-    @property
-    def effort(self) -> tuple[float, float]:
-        """About how many multiplications least squares on the tiles take, and how many numbers their factor holds."""
+    def effort(self, accelerator: torch.device) -> tuple[float, float, float]:
+        """Computational cost of least squares on the tiles: multiplications, as many as would take as long on the CPU, and the
+        most numbers that a factor holds there and on an accelerator.
+        """
         tiles, width = len(self.model.live), round(self.fields_a_tile * self.model.width)
         pairs = torch.cat([each for _, each in self.model.neighbours()])
-        factor, numbers = BlockCholesky([width] * tiles, pairs.numpy()).effort
+        matrix = BlockCholesky([width] * tiles, pairs.numpy())
+        factor, numbers = matrix.effort
         # Beside the factor's, those of the triangles of all tiles.
-        return factor + 2.0 * tiles * self.side ** len(self.names) * width**2, numbers
+        triangles = 2.0 * tiles * self.side ** len(self.names) * width**2
+        if accelerator.type == "cpu" or not matrix.large:
+            return triangles + factor, numbers, 0.0
+        return triangles + factor / _FASTER, 0.0, numbers
 
     def at_points(self, weights: Tensor, columns: Sequence[Tensor]) -> Tensor:
         """Functions with coefficients ``(k, T K)`` at places by coordinate, ``(n,)`` each: ``(k, n)``."""

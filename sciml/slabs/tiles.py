@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sciml.slabs.system import Evaluated, Part, Slab
-from sciml.slabs.tile_least_squares import TileLeastSquares, combinations
+from sciml.slabs.tile_least_squares import CPU, TileLeastSquares, combinations
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
@@ -25,9 +25,12 @@ _REFINEMENTS = 2
 
 
 class TilePreconditioner:
-    """Preconditioner of a slab on cut tiles: maps residuals at the stages to rates that make them as nearly as can be."""
+    """Preconditioner of a slab on cut tiles: maps residuals at the stages to rates that make them as nearly as can be.
 
-    def __init__(self, slab: Slab[TileSpace], evaluated: Sequence[Evaluated]) -> None:
+    Large factors are made on an ``accelerator``.
+    """
+
+    def __init__(self, slab: Slab[TileSpace], evaluated: Sequence[Evaluated], accelerator: torch.device = CPU) -> None:
         self._slab, space = slab, slab.mesh
         self._reaches = [Reach(each) for each in evaluated]
         of = self._of = TileNodes(space, self._reaches)
@@ -40,7 +43,7 @@ class TilePreconditioner:
         values = slab.length * slab.stages.eigenvalues
         # Eigenvalues differ little: what is orthonormal for their mean is nearly so for all.
         known = combinations(*self._rows(evaluated, _simplest(values.mean())))
-        self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), known) for each in values]
+        self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), known, accelerator) for each in values]
         for solver in self._solvers:
             solver.factor()
 

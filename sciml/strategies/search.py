@@ -87,16 +87,28 @@ class Candidate:
         return self.status in ENDED
 
 
+# What of the free memory of an accelerator one method may take: nothing else is there.
+_ACCELERATOR = 0.8
+
+
 @dataclass(frozen=True)
 class Budget:
-    """Time limit and memory limit of a fit, in seconds and bytes; without a number a share of the memory that is free."""
+    """Time limit and memory limit of a fit, in seconds and bytes; without a number a share of the memory that is free.
+
+    Large factors of sparse matrices are made on an ``accelerator``, which the limit of memory bounds as well.
+    """
 
     seconds: float = math.inf
     memory: float | None = None
+    accelerator: torch.device = torch.device("cpu")  # noqa: RUF009
 
-    def bytes(self, share: float) -> float:
-        """How much one method may take."""
-        return share * (free_bytes() or 4 * 2**30) if self.memory is None else self.memory
+    def bytes(self, share: float, device: torch.device | None = None) -> float:
+        """How much one method may take, of the processor's memory or of a device's."""
+        return share * (free_bytes(device) or 4 * 2**30) if self.memory is None else self.memory
+
+    def holds(self, share: float, here: float, there: float = 0.0) -> bool:
+        """Whether one method may take so many bytes of the processor's memory, and of the accelerator's."""
+        return here <= self.bytes(share) and (not there or there <= self.bytes(_ACCELERATOR, self.accelerator))
 
 
 class Log:

@@ -33,7 +33,7 @@ from sciml.problem.observations import Observation
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.batching import predicted
 from sciml.strategies.network import Train
-from sciml.strategies.search import STOPPED, Budget, Candidate, Strategy, Workspace, search
+from sciml.strategies.search import STOPPED, Candidate, Strategy, Workspace, search
 from sciml.strategies.training import Training, usual_stages
 from sciml.typing import Array
 
@@ -99,7 +99,7 @@ class Teach(Strategy):
             teacher = copy.deepcopy(self.teacher).cpu()
             return Candidate(work.on_cpu.discrete.with_trial(teacher), 0.0, type(teacher).__name__)
         log, whole = work.log, work.log.budget
-        log.budget = Budget(log.seconds + _SHARE * (whole.seconds - log.seconds), whole.memory)
+        log.budget = replace(whole, seconds=log.seconds + _SHARE * (whole.seconds - log.seconds))
         try:
             found = search(self.ways, work)
         finally:

@@ -462,11 +462,12 @@ class TileWindows(SlabAttempt):
         """A space and where its rows are taken; None where that takes too much."""
         problem, names, model = self._problem, space.names, space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
-        effort, numbers = space.effort
+        effort, numbers, elsewhere = space.effort(self.log.budget.accelerator)
         rows = 4.0 * space.side ** len(names) * len(problem.equations) * width * live
         # One complex factor for each pair of stages.
-        needed = 8.0 * (self.stages.count * numbers + 3.0 * rows)
-        if not always and (effort > most or needed > self.log.budget.bytes(_MEMORY)):
+        needed, there = (8.0 * (self.stages.count * each + 3.0 * rows) for each in (numbers, elsewhere))
+        fits = self.log.budget.holds(_MEMORY, needed, there * bool(elsewhere))
+        if not always and (effort > most or not fits):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, _SEED))
@@ -481,7 +482,8 @@ class TileWindows(SlabAttempt):
         space, sites = made
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
-        solved, error, judged = self._solved(slab, sites, TilePreconditioner, _SMALL * self.target, before)
+        made = partial(TilePreconditioner, accelerator=self.log.budget.accelerator)
+        solved, error, judged = self._solved(slab, sites, made, _SMALL * self.target, before)
         in_time, squares = judged["in_time"], judged["squares"]
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before, error)

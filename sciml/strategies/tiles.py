@@ -108,7 +108,7 @@ class Tiles(Strategy):
         return untied(work.problem) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
-        target = work.target(_EXACT)
+        target, budget = work.target(_EXACT), work.log.budget
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         so_far = _Refinements()
@@ -119,12 +119,13 @@ class Tiles(Strategy):
         space = next(levels, None)
         while space is not None:
             model = space.model
-            effort, numbers = space.effort
-            width = space.fields_a_tile * model.width
-            needed = 8.0 * (numbers + _TABLES * len(model.live) * width**2)
-            if needed > work.log.budget.bytes(_MEMORY) or (effort > _EFFORT and self.degree is None):
+            effort, numbers, elsewhere = space.effort(budget.accelerator)
+            tables = _TABLES * len(model.live) * (space.fields_a_tile * model.width) ** 2
+            needed, there = 8.0 * (numbers + tables), 8.0 * (elsewhere + tables) * bool(elsewhere)
+            if not budget.holds(_MEMORY, needed, there) or (effort > _EFFORT and self.degree is None):
+                beside = f", {there / 2**30:.1f} GB on {budget.accelerator}" if there else ""
                 work.choices.append(
-                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
+                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB{beside} and {effort:.0e} multiplications"
                 )
                 if not alike or model.alike:
                     break
@@ -248,7 +249,8 @@ def _solved(
 ) -> tuple[DiscreteProblem, int, float, Tensor]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
     model = space.model
-    rows = TileRows(space.problem, space, work.discrete.with_model(model).trial.cpu(), [work.seed, 10])
+    trial = work.discrete.with_model(model).trial.cpu()
+    rows = TileRows(space.problem, space, trial, [work.seed, 10], accelerator=work.log.budget.accelerator)
     shape = model.coefficients.shape
 
     def compute() -> dict[str, object]:
@@ -282,7 +284,7 @@ def _solved(
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
-def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) -> Tensor | None:
+def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int, accelerator: torch.device) -> Tensor | None:
     r"""Sensitivity equations on tiles: the derivatives of all coefficients by each raw unknown, ``(q, T, F, K)``, or None.
 
     One factor of the rows linearised at a solution serves all of them; see ``TileLinearization``.
@@ -291,7 +293,8 @@ def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int) 
     model, raw = trial.model, {name: value.cpu() for name, value in raw.items()}
     bound = found.problem.bind(**{name: each.value(raw[name]) for name, each in found.problem.unknowns.items()})
     space = TileSpace(bound, model, names)
-    slopes = TileRows(found.problem, space, trial, [seed, 10], raw).linearised(model.coefficients).sensitivities()
+    rows = TileRows(found.problem, space, trial, [seed, 10], raw, accelerator)
+    slopes = rows.linearised(model.coefficients).sensitivities()
     return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
 
 

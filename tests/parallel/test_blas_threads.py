@@ -99,5 +99,5 @@ def test_large_matrices_are_factored_by_all_threads(large, seen, monkeypatch):
     matrix.factor([(torch.arange(2), torch.arange(2), own)], 1.0)
     assert found
     assert all(each == {seen} for each in found)
-    np.testing.assert_allclose(matrix.solve(np.ones(4)), 0.5)
+    np.testing.assert_allclose(matrix.solve(torch.ones(4, 1, dtype=torch.float64)), 0.5)
     assert threads() == {3}

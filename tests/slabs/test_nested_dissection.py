@@ -35,6 +35,16 @@ def blocks(sizes, pairs, dtype, width, seed=0):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("counts", [(1,), (2,), (9,), (5, 4), (3, 3, 3)])
 def test_it_solves_what_a_dense_matrix_does(dtype, counts):
+    solves_what_a_dense_matrix_does(dtype, counts, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_it_solves_what_a_dense_matrix_does_on_a_gpu(dtype, gpu):
+    solves_what_a_dense_matrix_does(dtype, (5, 4), gpu)
+
+
+def solves_what_a_dense_matrix_does(dtype, counts, device):
     """Nodes of several sizes, one without unknowns, pairs named from either side and twice, and a cycle."""
     pairs = graph(*counts)
     pairs = torch.cat([pairs, pairs[::2].flip(1), torch.tensor([[0, np.prod(counts) - 1]])[: int(np.prod(counts) > 1)]])
@@ -43,11 +53,12 @@ def test_it_solves_what_a_dense_matrix_does(dtype, counts):
     parts, dense = blocks(sizes, pairs, dtype, 4)
     right = np.random.default_rng(1).normal(size=len(dense)) * (1 + 0.5j if dtype.is_complex else 1)
     matrix = BlockCholesky(sizes, pairs.numpy())
-    matrix.factor(parts, 0.5)
+    matrix.factor([(rows, columns, each.to(device)) for rows, columns, each in parts], 0.5)
     wanted = np.linalg.solve(dense + 0.5 * np.eye(len(dense)), right)
-    assert np.allclose(matrix.solve(right), wanted, rtol=1e-11, atol=1e-13)
-    several = np.stack([right, 2 * right, -right], axis=1)
-    assert np.allclose(matrix.solve(several), np.stack([wanted, 2 * wanted, -wanted], axis=1), rtol=1e-11, atol=1e-13)
+    for times in ([1.0], [1.0, 2.0, -1.0]):
+        found = matrix.solve(torch.from_numpy(np.outer(right, times)).to(device))
+        assert found.device.type == device
+        assert np.allclose(found.cpu().numpy(), np.outer(wanted, times), rtol=1e-11, atol=1e-13)
 
 
 def test_nodes_that_hang_together_in_parts_or_not_at_all():
@@ -57,12 +68,16 @@ def test_nodes_that_hang_together_in_parts_or_not_at_all():
         matrix = BlockCholesky([2] * 5, given.numpy())
         matrix.factor(own, 0.0)
         wanted = dense if len(given) else dense * np.kron(np.eye(5), np.ones((2, 2)))
-        assert np.allclose(wanted @ matrix.solve(np.arange(10.0)), np.arange(10.0))
+        right = np.arange(10.0)[:, None]
+        assert np.allclose(wanted @ matrix.solve(torch.from_numpy(right)).numpy(), right)
 
 
-def test_what_is_not_positive_definite_is_refused():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def test_what_is_not_positive_definite_is_refused(device, request):
+    device = request.getfixturevalue("gpu") if device == "gpu" else device
     pairs = graph(3, 3)
     parts, _ = blocks([2] * 9, pairs, torch.float64, 2)
+    parts = [(rows, columns, each.to(device)) for rows, columns, each in parts]
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
         BlockCholesky([2] * 9, pairs.numpy()).factor(parts, -40.0)
 
@@ -75,7 +90,7 @@ def test_its_effort_grows_with_the_cube_of_the_side_in_the_plane():
     parts, _ = blocks([4] * 144, graph(12, 12), torch.float64, 4)
     small.factor(parts, 0.0)
     held = sum(corner.size + below.size for _, _, corner, below in small._factors)
-    assert 0.5 * small.effort[1] < held < small.effort[1]
+    assert held < small.effort[1] < 1.5 * held
 
 
 def test_separators_are_small_where_tiles_differ_in_size():

@@ -7,8 +7,39 @@ from conftest import problem_class
 
 import sciml
 from problems import Decay, Growth, Poisson
+from sciml import d
+from sciml.slabs import nested_dissection
 
 pytestmark = pytest.mark.gpu
+
+DISK = sciml.Disk((0.4, 0.4), 0.5)
+SQUARE = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.6, 0.7), 0.2)
+
+
+class HeatInADisk(sciml.Problem):
+    domain = DISK * sciml.Interval(t=(0, 0.001))
+    fields = ["u"]
+    conditions = [
+        sciml.Neumann(u=0.0, on=DISK.boundary),
+        sciml.Initial(u=1.0),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y) - x
+
+
+class PlateWithAHole(sciml.Problem):
+    domain = SQUARE
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: x * y, on=SQUARE.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return d(u, x, x) + d(u, y, y)
+
+
+TILED = {"heat_in_a_disk": HeatInADisk, "plate_with_a_hole": PlateWithAHole}
 
 WAYS = {
     "learned": {"model": sciml.MLP(8, 8)},
@@ -117,3 +148,20 @@ def test_a_teacher_and_a_start_may_lie_on_the_cpu(gpu):
     assert sciml.embed(taught, {"t": [0.1, 0.2]}).shape[0] == 2
     begun = sciml.fit(Decay(), start=taught, solver=sciml.LBFGS(5), device=gpu)
     assert begun.device.type == gpu
+
+
+@pytest.mark.parametrize("name", ["heat_in_a_disk", "plate_with_a_hole"])
+def test_large_factors_of_tiles_are_made_on_a_gpu(name, gpu, monkeypatch):
+    """At rest and in windows of time; here every factor counts as large."""
+    problem, made, original = TILED[name], [], nested_dissection.kernels
+    monkeypatch.setattr(nested_dissection, "kernels", lambda *of: (made.append(of[1].type), original(*of))[1])
+    on_cpu = sciml.fit(problem(), device="cpu")
+    assert set(made) == {"cpu"}
+    made.clear()
+    monkeypatch.setattr(nested_dissection, "_LARGE", 0)
+    on_gpu = sciml.fit(problem(), device=gpu)
+    assert set(made) == {gpu}
+    assert on_gpu.success
+    low, high = zip(*problem.domain.bounds.values(), strict=True)
+    places = dict(zip(problem.domain.bounds, np.linspace(low, high, 9)[3:5].T, strict=True))
+    assert np.allclose(on_gpu(**places)["u"], on_cpu(**places)["u"], rtol=0, atol=1e-7)
