@@ -64,6 +64,8 @@ class Tiles(Pieces):
     _tile_of: Tensor
     _empty: Tensor
     products: Tensor
+    _firsts: Tensor
+    _run: Tensor
 
     def __init__(
         self,
@@ -102,6 +104,10 @@ class Tiles(Pieces):
         self.register_buffer("_empty", covered < 0, persistent=False)
         self._whole = bool((covered >= 0).all())
         self.register_buffer("products", products, persistent=False)
+        # The degrees of all but the last coordinate (R, D - 1), and for each product the number of its own (K,).
+        firsts, run = products[:, :-1].unique(dim=0, return_inverse=True)
+        self.register_buffer("_firsts", firsts, persistent=False)
+        self.register_buffer("_run", run, persistent=False)
         shape = len(chosen), outputs, len(products)
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
 
@@ -220,18 +226,11 @@ class Tiles(Pieces):
         *leading, last = (
             chebyshev(local[:, column], *each)[-1] for column, each in enumerate(zip(self.degrees, orders, strict=True))
         )
-        firsts, run = self._leading
-        weights = local.new_zeros(self.outputs, len(firsts), last.shape[1])
-        weights[:, run, self.products[:, -1]] = self.coefficients[tile]
-        factors = [table.index_select(1, firsts[:, column]) for column, table in enumerate(leading)]
-        products = reduce(torch.mul, factors, local.new_ones(len(local), len(firsts)))
+        weights = local.new_zeros(self.outputs, len(self._firsts), last.shape[1])
+        weights[:, self._run, self.products[:, -1]] = self.coefficients[tile]
+        factors = [table.index_select(1, self._firsts[:, column]) for column, table in enumerate(leading)]
+        products = reduce(torch.mul, factors, local.new_ones(len(local), len(self._firsts)))
         return torch.einsum("frn,nr->nf", weights @ last.T, products)
-
-    @cached_property
-    def _leading(self) -> tuple[Tensor, Tensor]:
-        """The degrees of all but the last coordinate ``(R, D - 1)``, and for each product the number of its own, ``(K,)``."""
-        firsts, run = self.products[:, :-1].unique(dim=0, return_inverse=True)
-        return firsts, run
 
     def like(self, outputs: int) -> Tiles:
         """The same tiles for another number of fields, which vanish."""

@@ -499,8 +499,8 @@ class OutputError:
         """The solution and those beside it; None where one is not found."""
         trial, beside = self.whole(here.solution.discrete.trial, here.raw), list[nn.Module]()
         if _on_tiles(here.solution):
-            found, budget = replace(here.solution.discrete, problem=self.work.problem), self.work.log.budget
-            tables = sensitivities(found, here.raw, self.work.seed, budget.accelerator)
+            own, budget = replace(here.solution.discrete, problem=self.work.problem), self.work.log.budget
+            tables = sensitivities(own, here.raw, self.work.seed, budget.accelerator)
             return None if tables is None else TileTangent(trial, self.all_slopes(trial.model, tables), here.raw)
         if here.solution.slopes:
             return Tangent(trial, here.solution.slopes, here.raw)

@@ -482,8 +482,8 @@ class TileWindows(SlabAttempt):
         space, sites = made
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
-        made = partial(TilePreconditioner, accelerator=self.log.budget.accelerator)
-        solved, error, judged = self._solved(slab, sites, made, _SMALL * self.target, before)
+        inverse = partial(TilePreconditioner, accelerator=self.log.budget.accelerator)
+        solved, error, judged = self._solved(slab, sites, inverse, _SMALL * self.target, before)
         in_time, squares = judged["in_time"], judged["squares"]
         setup = self._setup_of(slab, solved)
         self._remember(slab, solved, setup.trial, before, error)

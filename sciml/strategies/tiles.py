@@ -125,7 +125,8 @@ class Tiles(Strategy):
             if not budget.holds(_MEMORY, needed, there) or (effort > _EFFORT and self.degree is None):
                 beside = f", {there / 2**30:.1f} GB on {budget.accelerator}" if there else ""
                 work.choices.append(
-                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB{beside} and {effort:.0e} multiplications"
+                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB{beside} and {effort:.0e} "
+                    "multiplications"
                 )
                 if not alike or model.alike:
                     break

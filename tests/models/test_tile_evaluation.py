@@ -22,3 +22,12 @@ def test_sums_are_factorised_for_many_points(orders, full, monkeypatch):
     one_by_one = torch.cat([model._values(each, orders) for each in points.split(10)])
     assert len(taken) == 4
     assert torch.allclose(together, one_by_one, rtol=1e-12, atol=1e-10 * float(one_by_one.abs().max()))
+
+
+@pytest.mark.gpu
+def test_what_was_evaluated_on_the_cpu_is_moved_to_a_gpu(gpu):
+    model = Tiles([[-1.0, 0.0, 1.0]] * 3, [8, 8, 8], 1)
+    points = torch.linspace(-0.9, 0.9, 300, dtype=torch.float64)[:, None] * torch.tensor([1.0, -0.7, 0.4])
+    model.coefficients.copy_(torch.rand(model.coefficients.shape, generator=torch.Generator().manual_seed(0)))
+    known = model(points)
+    assert torch.allclose(model.to(gpu)(points.to(gpu)).cpu(), known, rtol=1e-12, atol=1e-12)
