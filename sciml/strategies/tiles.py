@@ -28,12 +28,12 @@ MOST_COORDINATES = 3
 _LEVELS = {
     1: ((4, 8), (8, 10), (16, 12), (32, 12), (64, 12)),
     2: ((3, 6), (4, 8), (6, 8), (8, 10), (12, 10), (16, 10), (22, 10), (28, 12)),
-    3: ((2, 4), (3, 5), (3, 7), (4, 8), (4, 9), (5, 9)),
+    3: ((2, 4), (3, 5), (3, 7), (4, 8), (4, 9), (5, 9), (7, 9), (10, 9)),
 }
 # How often tiles at the ends of an interval are halved.
 _TO_THE_ENDS = 18
 # Multiplications that one factorisation may take, and the part of the free memory.
-_EFFORT = 5e11
+_EFFORT = 4e12
 # Matrices of a tile's width that are held for each tile, beside the factor.
 _TABLES = 30
 _EXACT, _GOOD = 1e-8, 1e-4
