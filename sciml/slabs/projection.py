@@ -32,8 +32,10 @@ Sampled = Callable[[list[Tensor]], Tensor]
 _PLACES = 5
 # What of a function's size is no polynomial of lower degree in a cell that is halved, and that times its share of the domain.
 _ROUGH, _SMALL = 1e-4, 1e-10
-# Values of all functions that may be asked for beyond those of the first cells.
-_MOST = 2**23
+# Values of all functions that may be asked for beyond those of the first cells: of a grid, and of boxes around jumps alone.
+_MOST, _ON_BOXES = 2**23, 2**21
+# Cells of a box along each axis.
+_CELLS = 4
 
 
 def _lobatto() -> tuple[Tensor, Tensor, Tensor]:
@@ -62,7 +64,7 @@ def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
     # In space as many as in the plane would be too many.
     step = 1 if len(axes) < 3 else 2
     edges = [torch.from_numpy(np.append(axis.nodes[: None if axis.periodic else -1 : step], axis.high)) for axis in axes]
-    values = _in_cells(_product([each[:-1] for each in edges]), _product([each.diff() for each in edges]), sampled)
+    values = _in_cells(_product([each[:-1] for each in edges]), _product([each.diff() for each in edges]), sampled, _MOST)
     # One axis of places after the other, cell by cell.
     counts, beside = [len(each) - 1 for each in edges], len(axes)
     values = values.unflatten(2, [_PLACES] * beside).unflatten(1, counts)
@@ -74,6 +76,25 @@ def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
         matrix = _least_squares(roots[:, None] * axis.table(places, 0)[1]) * roots
         values = (values.movedim(column, -1) @ matrix.T).movedim(-1, column)
     return values
+
+
+def projected_on_boxes(lows: Tensor, sides: Tensor, table: Callable[[Tensor], Tensor], sampled: Sampled) -> Tensor:
+    """Coefficients ``(k, E, K)`` of the projections of some functions on boxes, each for itself.
+
+    Args:
+        lows: the lower corners of the boxes, ``(E, D)``.
+        sides: their sides, ``(E, D)``.
+        table: the K functions at places ``(n, D)`` of a box that is [-1, 1] along each axis: ``(n, K)``.
+        sampled: the functions that are projected.
+    """
+    beside = lows.shape[1]
+    cells = _product([torch.arange(_CELLS, dtype=torch.float64) / _CELLS] * beside)
+    starts, wide = lows[:, None] + sides[:, None] * cells, (sides[:, None] / _CELLS).expand(-1, len(cells), -1)
+    values = _in_cells(starts.flatten(0, 1), wide.flatten(0, 1), sampled, _ON_BOXES)
+    places = (cells[:, None] + _product([_AT] * beside) / _CELLS).flatten(0, 1)
+    roots = _product([_WEIGHTS] * beside).prod(1).sqrt().repeat(len(cells))
+    matrix = _least_squares(roots[:, None] * table(2 * places - 1)) * roots
+    return values.unflatten(1, (len(lows), len(cells))).flatten(2) @ matrix.T
 
 
 def rough_part(axes: Sequence[Nodal], values: Tensor) -> Tensor:
@@ -100,7 +121,7 @@ def _product(columns: Sequence[Tensor]) -> Tensor:
     return torch.cartesian_prod(*columns).reshape(-1, len(columns))
 
 
-def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
+def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled, most: int) -> Tensor:
     """At the places of cells values ``(k, cells, places)`` that have the moments of the functions in each of them."""
     (count, beside), grid = starts.shape, _product([_AT] * starts.shape[1])
     shares = sides.prod(1) / sides.prod(1).sum()
@@ -119,8 +140,8 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
         # The cells that may miss most, as far as the values go.
         order = left.amax(0).argsort(descending=True)
         needed = asked + (rough.any(0) * 2 ** rough.sum(0) * values.numel() / len(cells))[order].cumsum(0)
-        rough[:, order[needed > _MOST]] = False
-        asked = max([asked, *needed[needed <= _MOST][-1:].tolist()])
+        rough[:, order[needed > most]] = False
+        asked = max([asked, *needed[needed <= most][-1:].tolist()])
         done = ~rough.any(0)
         moments = values[:, done].unflatten(2, [_PLACES] * beside)
         for column in range(beside):

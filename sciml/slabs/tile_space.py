@@ -29,6 +29,7 @@ from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.slabs.nested_dissection import BlockCholesky
+from sciml.slabs.projection import projected_on_boxes
 from sciml.slabs.system import Evaluated, Part, Site
 from sciml.typing import Array, MultiIndex
 
@@ -79,6 +80,8 @@ _SHORT = 0.5
 _AROUND_CORNERS, _NEAR_CORNERS, _REENTRANT = 64, 1e-6, 0.6
 # How far small tiles at a jump reach, in those that are halved so often.
 _REACH = 8.0
+# What of a field's size polynomials miss where it jumps; the square of the degrees, as shares, up to which they are smooth.
+_JUMPING, _SMOOTH = 5e-3, (5 / 6) ** 2
 # How many times faster than the CPU an accelerator factors.
 _FASTER = 100.0
 # How far to either side of a tile's side a field may end, as a share of the tile.
@@ -747,6 +750,49 @@ class TileSpace:
         for tiles, own in parts:
             found[:, tiles] = own
         return found.flatten(1)
+
+
+    def projected(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """The same, of the projections of functions that jump on tiles that lie inside as a whole: their moments are right."""
+        found = self.interpolated(field, values)
+        missed, sizes = self.missed(field, found, values)
+        whole = torch.ones(len(self.model.live), dtype=torch.bool)
+        for trace, lives in self.everywhere:
+            whole[trace.tiles] = (trace.local.stride(0) == 0) & lives[self.problem.fields.index(field)].all(1)
+        tiles = torch.nonzero(whole & (missed > _JUMPING * sizes[:, None]).any(0))[:, 0]
+        if len(tiles):
+            halves, middles = self.halves[tiles], self._center + self._half * self.model.centers[tiles]
+            table = partial(self.model.functions, orders=[0] * len(self.names))
+            self.local(found)[:, tiles] = projected_on_boxes(middles - halves, 2 * halves, table, values)
+        return found
+
+    def missed(self, field: str, weights: Tensor, values: Callable[[Sequence[Tensor]], Tensor]) -> tuple[Tensor, Tensor]:
+        """Root mean squares, on each tile, of what functions with coefficients ``(k, T K)`` miss of others, ``(k, T)``, and the
+        largest value of these, ``(k,)``.
+        """
+        number = self.problem.fields.index(field)
+        missed, sizes = weights.new_zeros(len(weights), len(self.model.live)), weights.new_zeros(len(weights))
+        for trace, lives in self.everywhere:
+            lived = lives[number]
+            wanted = torch.where(lived, values([each.flatten() for each in trace.columns]).unflatten(1, lived.shape), 0.0)
+            squares = torch.where(lived, trace.jet(self.local(weights), ()) - wanted, 0.0).square().sum(2)
+            missed[:, trace.tiles] = (squares / lived.sum(1).clamp_min(1)).sqrt()
+            sizes = sizes.maximum(wanted.abs().amax((1, 2)))
+        return missed, sizes
+
+    def as_rough(self, weights: Tensor, missed: Tensor) -> Tensor:
+        """High-frequency part of functions with coefficients ``(k, T K)``, as large on each tile as what is missed, ``(k, T)``.
+
+        It is orthogonal to the polynomials of five sixths of the degree on the whole tile.
+        """
+        smooth = (self.model.products / self._degrees).square().sum(1) <= _SMOOTH
+        _, shares = gauss(self.side)
+        roots = torch.cartesian_prod(*[shares] * len(self.names)).view(-1, len(self.names)).prod(1).sqrt()[:, None]
+        table = roots * self.model.functions(gauss_grid(self.side, len(self.names)), [0] * len(self.names))
+        found = self.local(weights).clone()
+        found[:, :, smooth] -= found @ torch.linalg.lstsq(table[:, smooth], table).solution.mT
+        sizes = (found @ table.mT).square().sum(2).sqrt() / roots.norm()
+        return (found * torch.where(sizes > 0, missed / sizes, 0.0)[:, :, None]).flatten(1)
 
 
 class TileTrace:

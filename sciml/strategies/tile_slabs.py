@@ -20,7 +20,7 @@ from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import SINGULAR, TileSpace, untied
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import SlabAttempt, Verdict, lacks_start
+from sciml.strategies.slabs import ROUNDING, SlabAttempt, Verdict, lacks_start
 
 # Tiles along the longest side and the degree of their polynomials, coarse to fine, by coordinates beside time.
 _LEVELS = {
@@ -34,7 +34,7 @@ _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 # What halving few tiles leaves of an error at best.
 _AT_BEST = 0.25
-_CONTRADICTED = 0.03
+_CONTRADICTED, _HALF = 0.03, 0.5
 # What longer windows aim at, as a share of the target: digits in time cost little, but those that space has not are in vain,
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
@@ -111,6 +111,8 @@ class TileWindows(SlabAttempt):
         super().__post_init__()
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         self._first: _TileTried | None = None
+        # The coefficients of the start on the tiles that asked for them last.
+        self._started: tuple[TileSpace, tuple[Tensor, ...]] | None = None
         self._jumps, self._layer = False, math.inf
         # How many levels are tiles halved across a layer, and when it is so thick that those below a level resolve it.
         self._graded, self._thicker = 0, dict[int, float]()
@@ -203,9 +205,8 @@ class TileWindows(SlabAttempt):
         """
         level, earlier = 0, math.inf
         while (made := self._at(level)) is not None:
-            worst = max(
-                (float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)), default=0.0
-            )
+            gaps = [float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)]
+            worst = max([float(self._missed_of_start(made[0], begin)[0].max()), *gaps])
             if worst <= _CONTRADICTED:
                 return level
             if worst > _USELESS * earlier:
@@ -232,6 +233,33 @@ class TileWindows(SlabAttempt):
         ]
         for each in slab.evaluate(conditions, slab.zero(), torch.zeros(1, dtype=torch.float64)):
             yield each.site, each.values[0][each.site.counted]
+
+    def _missed_of_start(self, space: TileSpace, begin: float) -> tuple[Tensor, Tensor]:
+        """Data oscillation: what tiles miss of the start in the root mean square, as a share of a field's size, ``(T,)``, and
+        along which coordinates they vary most, ``(T, D)``.
+        """
+        worst, along = torch.zeros(len(space.halves), dtype=torch.float64), torch.zeros_like(space.halves, dtype=torch.bool)
+        for number, own in enumerate(self._starts(space, begin, None)):
+            if not len(own):
+                continue
+            missed = self._misses(space, number, own, begin)[0] / self._units[number]
+            for trace, lives in space.everywhere:
+                slopes = [trace.jet(space.local(own[:1]), (each,))[0] * lives[number] for each in space.names]
+                varies = torch.stack([each.square().sum(1).sqrt() for each in slopes], dim=1) * space.halves[trace.tiles]
+                mostly = varies > _HALF * varies.amax(1, keepdim=True)
+                worse = (missed > worst)[trace.tiles]
+                along[trace.tiles] = torch.where(worse[:, None], mostly, along[trace.tiles])
+            worst = worst.maximum(missed)
+        return worst, along
+
+    def _misses(self, space: TileSpace, number: int, own: Tensor, begin: float) -> Tensor:
+        """Root mean squares of what tiles miss of a field and its derivatives at the start, ``(k, T)``."""
+        return space.missed(self._problem.fields[number], own, partial(self._start_of, number, begin, None))[0]
+
+    def _start_of(self, number: int, begin: float, before: DiscreteProblem | None, columns: Sequence[Tensor]) -> Tensor:
+        """A field and its time derivatives below the order at a start, ``(k, n)``, at places by the other coordinates."""
+        found, name = self._start_values(columns, begin, before), self._problem.fields[number]
+        return torch.stack([found[name, power].expand(len(columns[0])) for power in range(self._orders[number])])
 
     def _first_window(self, begin: float, end: float) -> float:
         """The end of the first window, on tiles of a level that the start and this length ask for."""
@@ -313,8 +341,9 @@ class TileWindows(SlabAttempt):
         return len(self._spaces) - 1
 
     def _layered(self, space: TileSpace, begin: float, end: float, conditions: Sequence[Term]) -> Tensor:
-        """Along which coordinates tiles, ``(T, D)``, are too long for the layer of a start that contradicts conditions."""
-        found = torch.zeros_like(space.halves, dtype=torch.bool)
+        """Along which coordinates tiles, ``(T, D)``, are too long for a start that contradicts conditions, or jumps."""
+        missed, found = self._missed_of_start(space, begin)
+        found &= (missed > _CONTRADICTED)[:, None]
         sites = list(space.sites(conditions, self.setup.scales.__getitem__, _SEED))
         for site, misfit in self._contradictions(space, sites, begin, end):
             found |= space.across(site, misfit.abs() > _CONTRADICTED)
@@ -511,16 +540,24 @@ class TileWindows(SlabAttempt):
         """Each field's coefficients, and its time derivatives', at the start."""
         if (ended := self._ended(before)) is not None:
             return self._onto(space, ended.mesh, ended.ends)
+        if before is None and self._started is not None and self._started[0] is space:
+            return self._started[1]
         starts = []
-        for name, order in zip(self._problem.fields, self._orders, strict=True):
-
-            def values(columns: Sequence[Tensor], name: str = name, order: int = order) -> Tensor:
-                found = self._start_values(columns, begin, before)
-                return torch.stack([found[name, power].expand(len(columns[0])) for power in range(order)])
-
+        for number, (name, order) in enumerate(zip(self._problem.fields, self._orders, strict=True)):
             nothing = torch.zeros(0, space.width, dtype=torch.float64)
-            starts.append(space.interpolated(name, values) if order else nothing)
+            starts.append(space.projected(name, partial(self._start_of, number, begin, before)) if order else nothing)
+        if before is None:
+            self._started = space, tuple(starts)
         return tuple(starts)
+
+    def _lacking(self, slab: Slab[TileSpace]) -> tuple[Tensor, ...]:
+        found = []
+        for number, (own, usual) in enumerate(zip(slab.starts, super()._lacking(slab), strict=True)):
+            space, missed = slab.mesh, self._misses(slab.mesh, number, own, slab.begin) if len(own) else own
+            jumps = bool((missed > _CONTRADICTED * self._units[number]).any())
+            # What is missed where a start jumps is orthogonal to the polynomials there: their own highest stand for it.
+            found.append(space.as_rough(own, missed) + ROUNDING * own if jumps else usual)
+        return tuple(found)
 
     def _setup_of(self, slab: Slab[TileSpace], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
