@@ -25,8 +25,10 @@ from sciml.parallel.blas_threads import one_blas_thread
 from sciml.slabs.dense_kernels import DenseKernels, OnCpu, kernels
 from sciml.typing import Array
 
-# Matrices of so many rows are factored by all threads of BLAS, or by a GPU.
+# Matrices of so many rows are factored by all threads of BLAS.
 _LARGE = 2000
+# So many numbers of a factor for each of its fronts, in the mean, are worth a GPU: it takes 0.2 ms for one, however small.
+_DENSE = 2e5
 # Sets of so few nodes are not divided any further.
 _LEAST = 2
 # How far from one half the smaller part of a set may be.
@@ -52,7 +54,7 @@ class BlockCholesky:
         pairs: nodes that are coupled, ``(P, 2)``.
 
     Attributes:
-        large: whether its largest matrices are worth a GPU, or all threads.
+        dense: whether its matrices are large enough for a GPU.
     """
 
     def __init__(self, sizes: Sequence[int], pairs: Array) -> None:
@@ -80,14 +82,16 @@ class BlockCholesky:
         self._first = ends - self._sizes
         self._factors: list[tuple[Any, Any, Any, Any]] = []
         self._kernels: DenseKernels = OnCpu(torch.float64)
-        self.large = max((self._width([*front.own, *front.beyond]) for front in self._fronts), default=0) >= _LARGE
+        widths = [(self._width(front.own), self._width(front.beyond)) for front in self._fronts]
+        self._large = max(map(sum, widths), default=0) >= _LARGE
+        self.dense = sum(own * (own + beyond) for own, beyond in widths) >= _DENSE * max(1, len(widths))
 
     def _width(self, nodes: Sequence[int]) -> int:
         """How many unknowns some nodes have together."""
         return int(self._sizes[nodes].sum())
 
     def _threads(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.large else one_blas_thread()
+        return nullcontext() if self._large else one_blas_thread()
 
     @property
     def effort(self) -> tuple[float, float]:

@@ -114,7 +114,7 @@ class TileLeastSquares:
     """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex.
 
     Unknown are combinations of coefficients whose rows are orthonormal on each tile, or those that similar rows gave.
-    Where the factor is large, all of it is done on an accelerator but for these combinations, as rows and values are given
+    Where the factor is dense enough, all of it is done on an accelerator but for these combinations, as rows and values are given
     and solutions returned on the CPU.
     """
 
@@ -130,7 +130,7 @@ class TileLeastSquares:
         pairs = torch.cat([torch.zeros(0, 2, dtype=torch.int64), *(tiles for tiles, _ in joined)])
         self._pairs, numbers = pairs.unique(dim=0, return_inverse=True)
         self._matrix = BlockCholesky(ranks.tolist(), self._pairs.numpy())
-        self._device = accelerator if self._matrix.large else CPU
+        self._device = accelerator if self._matrix.dense else CPU
         self._turn = turn.to(self._device, slopes.dtype)
         self._width = self._turn.shape[2]
         self._slopes = slopes.to(self._device) @ self._turn

@@ -705,7 +705,7 @@ class TileSpace:
         factor, numbers = matrix.effort
         # Beside the factor's, those of the triangles of all tiles.
         triangles = 2.0 * tiles * self.side ** len(self.names) * width**2
-        if accelerator.type == "cpu" or not matrix.large:
+        if accelerator.type == "cpu" or not matrix.dense:
             return triangles + factor, numbers, 0.0
         return triangles + factor / _FASTER, 0.0, numbers
 
@@ -750,7 +750,6 @@ class TileSpace:
         for tiles, own in parts:
             found[:, tiles] = own
         return found.flatten(1)
-
 
     def projected(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
         """The same, of the projections of functions that jump on tiles that lie inside as a whole: their moments are right."""

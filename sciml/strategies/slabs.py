@@ -337,7 +337,7 @@ class SlabAttempt(ABC):
         return [self._onto(slab.mesh, ended.mesh, each) for each in ended.slopes]
 
     def _unresolved(self, slab: Slab[Any], solved: SlabRates) -> list[Tensor]:
-        """The size of what each site's rows leave in space at the stages, ``(p, elements, q)``."""
+        """What each site's rows leave in space at the stages, ``(p, elements, q)``, or its size."""
         return [each.values.abs() for each in solved.evaluated]
 
     def _lacking(self, slab: Slab[Any]) -> tuple[Tensor, ...]:

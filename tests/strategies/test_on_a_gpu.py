@@ -152,13 +152,13 @@ def test_a_teacher_and_a_start_may_lie_on_the_cpu(gpu):
 
 @pytest.mark.parametrize("name", ["heat_in_a_disk", "plate_with_a_hole"])
 def test_large_factors_of_tiles_are_made_on_a_gpu(name, gpu, monkeypatch):
-    """At rest and in windows of time; here every factor counts as large."""
+    """At rest and in windows of time; here every factor counts as dense."""
     problem, made, original = TILED[name], [], nested_dissection.kernels
     monkeypatch.setattr(nested_dissection, "kernels", lambda *of: (made.append(of[1].type), original(*of))[1])
     on_cpu = sciml.fit(problem(), device="cpu")
     assert set(made) == {"cpu"}
     made.clear()
-    monkeypatch.setattr(nested_dissection, "_LARGE", 0)
+    monkeypatch.setattr(nested_dissection, "_DENSE", 0)
     on_gpu = sciml.fit(problem(), device=gpu)
     assert set(made) == {gpu}
     assert on_gpu.success
