@@ -122,10 +122,11 @@ class Tiles(Strategy):
             effort, numbers = space.effort
             width = space.fields_a_tile * model.width
             needed = 8.0 * (numbers + _TABLES * len(model.live) * width**2)
-            if needed > work.log.budget.bytes(_MEMORY) or (effort > _EFFORT and self.degree is None):
-                work.choices.append(
-                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB and {effort:.0e} multiplications"
-                )
+            allowed, dear = work.log.budget.bytes(_MEMORY), effort > _EFFORT and self.degree is None
+            if dear or needed > allowed:
+                limit = f"{effort:.0e} multiplications, and {_EFFORT:.0e} are the most"
+                limit = limit if dear else f"{needed / 2**30:.2g} GB, and may have {allowed / 2**30:.2g} GB"
+                work.choices.append(f"{self.name}: {model.extra_repr()} would take {limit}")
                 if not alike or model.alike:
                     break
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.
