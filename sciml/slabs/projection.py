@@ -15,6 +15,7 @@ Numerical Integration, Academic Press 1984.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -34,6 +35,8 @@ _PLACES = 5
 _ROUGH, _SMALL = 1e-4, 1e-10
 # Values of all functions that may be asked for beyond those of the first cells.
 _MOST = 2**23
+# Numbers that are held at once for each place: for each function, and for each coordinate.
+_FOR_FUNCTIONS, _FOR_COORDINATES = 7, 4
 
 
 def _lobatto() -> tuple[Tensor, Tensor, Tensor]:
@@ -48,8 +51,10 @@ def _lobatto() -> tuple[Tensor, Tensor, Tensor]:
 _AT, _WEIGHTS, _EXPANDED = _lobatto()
 
 
-def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
+def projected(axes: Sequence[Nodal], sampled: Sampled, memory: float = math.inf) -> Tensor:
     """The values at the nodes of a grid, ``(k, n_1, ...)``, of the projection of some functions.
+
+    Cells are halved as far as so many bytes of memory allow; the first ones take about 3 kB for each node and function.
 
     Example:
         >>> import torch
@@ -62,7 +67,7 @@ def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
     # In space as many as in the plane would be too many.
     step = 1 if len(axes) < 3 else 2
     edges = [torch.from_numpy(np.append(axis.nodes[: None if axis.periodic else -1 : step], axis.high)) for axis in axes]
-    values = _in_cells(_product([each[:-1] for each in edges]), _product([each.diff() for each in edges]), sampled)
+    values = _in_cells(_product([each[:-1] for each in edges]), _product([each.diff() for each in edges]), sampled, memory)
     # One axis of places after the other, cell by cell.
     counts, beside = [len(each) - 1 for each in edges], len(axes)
     values = values.unflatten(2, [_PLACES] * beside).unflatten(1, counts)
@@ -100,17 +105,18 @@ def _product(columns: Sequence[Tensor]) -> Tensor:
     return torch.cartesian_prod(*columns).reshape(-1, len(columns))
 
 
-def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
+def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled, memory: float) -> Tensor:
     """At the places of cells values ``(k, cells, places)`` that have the moments of the functions in each of them."""
     (count, beside), grid = starts.shape, _product([_AT] * starts.shape[1])
     shares = sides.prod(1) / sides.prod(1).sum()
     cells, lows, widths = torch.arange(count), torch.zeros_like(starts), torch.ones_like(starts)
-    found, sizes, asked = torch.empty(0), torch.empty(0), 0.0
+    found, sizes, asked, most = torch.empty(0), torch.empty(0), 0.0, 0.0
     while len(cells):
         places = starts[cells][:, None] + sides[cells][:, None] * (lows[:, None] + widths[:, None] * grid)
         values = sampled(list(places.flatten(0, 1).T)).unflatten(1, (len(cells), len(grid)))
         if not len(found):
             sizes, found = values.abs().amax((1, 2)).clamp_min(1e-300), torch.zeros_like(values)
+            most = min(_MOST, memory / (8 * (_FOR_FUNCTIONS + _FOR_COORDINATES * beside / len(values))))
         by_place = values.unflatten(2, [_PLACES] * beside) / sizes.view(-1, *[1] * (beside + 1))
         along = (by_place.movedim(column, -1) @ _EXPANDED[-2:].T for column in range(2, 2 + beside))
         worst = torch.stack([each.flatten(2).abs().amax((0, 2)) for each in along])
@@ -119,8 +125,8 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled) -> Tensor:
         # The cells that may miss most, as far as the values go.
         order = left.amax(0).argsort(descending=True)
         needed = asked + (rough.any(0) * 2 ** rough.sum(0) * values.numel() / len(cells))[order].cumsum(0)
-        rough[:, order[needed > _MOST]] = False
-        asked = max([asked, *needed[needed <= _MOST][-1:].tolist()])
+        rough[:, order[needed > most]] = False
+        asked = max([asked, *needed[needed <= most][-1:].tolist()])
         done = ~rough.any(0)
         moments = values[:, done].unflatten(2, [_PLACES] * beside)
         for column in range(beside):

@@ -323,6 +323,7 @@ class GridWindows(SlabAttempt):
         if separated:
             # Products of one step of Newton's, each with as many passes along the axes.
             effort, needed = _VECTORS * 8.0 * values * sum(grid.shape), 16 * values * len(self._orders)
+        # The first cells of a projection, over before the window is solved, take less than the vectors.
         return effort <= _EFFORT and needed + 8 * _VECTORS * values <= self.log.budget.bytes(_MEMORY)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
@@ -441,7 +442,10 @@ class GridWindows(SlabAttempt):
             each = {key: space.tails(values.expand(1, space.size)).max() for key, values in found.items()}
             rough = [key for key, tail in each.items() if tail > _JUMPS]
             sampled = lambda places: torch.stack([self._start_values(places, begin, None)[key] for key in rough])  # noqa: E731
-            values = projected(list(space.axes.values()), sampled).flatten(1) if rough else torch.empty(0)
+            # What is kept is another grid's, and makes room.
+            self._kept = None
+            axes, memory = list(space.axes.values()), self.log.budget.bytes(_MEMORY)
+            values = projected(axes, sampled, memory).flatten(1) if rough else torch.empty(0)
             # What has no value at some place has none for a quadrature.
             pairs = zip(rough, values, strict=True)
             self._projected = space, {key: own for key, own in pairs if bool(own.isfinite().all())}

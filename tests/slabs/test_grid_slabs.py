@@ -422,6 +422,17 @@ class Inked(sciml.Problem):
         return d(u, t) + 0.5 * d(u, x) - 0.02 * sciml.laplacian(u, x, y)
 
 
+@pytest.mark.parametrize(("memory", "fewest", "most"), [(1e7, 0, 1e6), (2e8, 1e6, 2e7)])
+def test_a_projection_takes_the_memory_that_a_fit_allows(monkeypatch, memory, fewest, most):
+    work, counts = workspace(Inked()), []
+    grid = GridWindows(work.discrete, Log(budget=Budget(memory=memory)), 1e-9, 1e-3)
+    started = grid._start_values
+    monkeypatch.setattr(grid, "_start_values", lambda at, *rest: counts.append(len(at[0])) or started(at, *rest))
+    grid._projects = True
+    grid._starts(grid._grid, 0.0, None)
+    assert fewest < 8 * sum(counts) < most
+
+
 def test_a_drop_in_a_periodic_wind_stays_as_much_as_it_was(monkeypatch):
     monkeypatch.setattr("sciml.strategies.grid_slabs._OF_A_JUMP", 1.0)
     solution = sciml.fit(Inked())
