@@ -25,6 +25,7 @@ from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
+from sciml.strategies.time_marching import HOPELESS
 
 MOST_BESIDE_TIME = 3
 
@@ -60,8 +61,6 @@ _JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
 # How many grids in turn may be no better for a start that is projected, and the part that is small enough then, as a share of
 # what is accepted: with twice the nodes it is hardly a third.
 _BY_FITS, _OF_A_JUMP = 2, 0.1
-# The largest part of a start that jumps with which grids go on where tiles could follow.
-_HOPELESS = 1e-2
 # The shortest first window, as a share of the time.
 _SHORTEST = 1e-7
 
@@ -208,9 +207,9 @@ class GridWindows(SlabAttempt):
         found, ended = self._first
         over = found.setup.problem.domain.bounds[self._time][1]
         self._ends[id(found.setup.trial)] = ended
-        # Tiles resolve what contradicts the walls, and nothing that jumps inside.
+        # Tiles resolve what contradicts the walls, and nothing that jumps inside: there they follow what is hopeless on grids.
         rough = found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED
-        if not self.alone and (found.part > _HOPELESS if self._projects else rough):
+        if not self.alone and (found.part > HOPELESS if self._projects else rough):
             self.gives_up = True
             return found.setup, max(found.part, 2 * self.accepted)
         if end > over + 1e-9 * (over - begin):
