@@ -57,7 +57,10 @@ _NOISE = 3.0
 # What the first window of a rough start may make of the error of all windows.
 _IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
 # Tails of a start that no grid resolves: it jumps; and of the end of the first window.
-_JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
+_JUMPS, _UNRESOLVED = 5e-3, 0.15
+# Of a jump's tail three quarters are left after so many raises, with nearly twice the nodes, of a kink's two fifths. Dear grids
+# are for what falls faster than either.
+_APART, _STILL, _ALGEBRAIC = 4, 0.55, 0.35
 # How many grids in turn may be no better for a start that is projected, and the part that is small enough then, as a share of
 # what is accepted: with twice the nodes it is hardly a third.
 _BY_FITS, _OF_A_JUMP = 2, 0.1
@@ -254,22 +257,26 @@ class GridWindows(SlabAttempt):
 
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""
-        grid, earlier = self._grid, math.inf
+        grid, before = self._grid, list[float]()
         while True:
             found = self._start_values([torch.from_numpy(each) for each in grid.points.T], begin, None)
             values = [each.expand(grid.size) for each in found.values()]
             tails = grid.tails(torch.stack(values)) if values else torch.zeros(1)
             worst = float(tails.max())
             # A start whose derivatives jump has a tail on any grid.
-            enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
+            last, earlier = (before[-1], before[-_APART:][0]) if before else (math.inf, math.inf)
+            enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * last < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
+            if larger is not None and self._products_of(larger) > _EFFORT and worst > _ALGEBRAIC * earlier:
+                larger = None
             if larger is None:
                 # Tails of a jump are large, and hardly fall with the nodes.
                 self._projects = not enough and worst > max(_JUMPS, _STILL * earlier)
                 self._smooths = self._diffuses(list(grid.axes)) if self._projects else self._smooths
                 self._start_is_rough = self._projects and self._smooths
                 return self._grid if self._start_is_rough else grid
-            grid, earlier = larger, worst
+            grid = larger
+            before.append(worst)
 
     def _raised(self, grid: GridSpace, tails: Tensor, factors: Sequence[float] = _RAISES) -> GridSpace | None:
         """More nodes along the coordinates that are resolved worst, or None if that takes too much."""
@@ -288,6 +295,10 @@ class GridWindows(SlabAttempt):
         each = math.prod(len(axis) for axis in grid.axes.values() if not axis.periodic)
         count, block = self.stages.count // 2 * (grid.size // each), len(self._orders) * each
         return count * 8 / 3 * block**3, 16 * count * block**2
+
+    def _products_of(self, grid: GridSpace) -> float:
+        """The multiplications in products of one step of Newton's, each with as many passes along the axes."""
+        return _VECTORS * 8.0 * self.stages.count * len(self._orders) * grid.size * sum(grid.shape)
 
     def _is_separated(self, grid: GridSpace) -> bool:
         """Whether fast diagonalisation takes the place of full factors."""
@@ -320,8 +331,7 @@ class GridWindows(SlabAttempt):
         values = self.stages.count * len(self._orders) * grid.size
         effort, needed = self._factors(grid)
         if separated:
-            # Products of one step of Newton's, each with as many passes along the axes.
-            effort, needed = _VECTORS * 8.0 * values * sum(grid.shape), 16 * values * len(self._orders)
+            effort, needed = self._products_of(grid), 16 * values * len(self._orders)
         # The first cells of a projection, over before the window is solved, take less than the vectors.
         return effort <= _EFFORT and needed + 8 * _VECTORS * values <= self.log.budget.bytes(_MEMORY)
 
