@@ -11,10 +11,7 @@ Reference: G. Bratu, Bulletin de la Société Mathématique de France 42 (1914),
     u = -2\ln\frac{\cosh((x - \tfrac12)\theta/2)}{\cosh(\theta/4)}, \qquad \theta = \sqrt{2\lambda}\cosh(\theta/4).
 """
 
-import math
-
 import torch
-from scipy.optimize import brentq
 
 import sciml
 from sciml import d
@@ -33,5 +30,9 @@ class Bratu(sciml.Problem):
         return d(u, x, x) + self.rate * torch.exp(u)
 
     def reference(self, x):
-        angle = brentq(lambda a: a - math.sqrt(2 * self.rate) * math.cosh(a / 4), 0.0, 4.0, xtol=1e-15)
-        return -2 * torch.log(torch.cosh((x - 0.5) * angle / 2) / math.cosh(angle / 4))
+        factor = torch.sqrt(2 * torch.as_tensor(self.rate, dtype=x.dtype))
+        angle = torch.zeros_like(factor)
+        for _ in range(30):
+            # From below Newton's steps end at the smaller solution.
+            angle = angle + (factor * torch.cosh(angle / 4) - angle) / (1 - factor / 4 * torch.sinh(angle / 4))
+        return -2 * torch.log(torch.cosh((x - 0.5) * angle / 2) / torch.cosh(angle / 4))

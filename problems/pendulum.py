@@ -36,9 +36,9 @@ class Pendulum(sciml.Problem):
         return [speed, -math.sin(theta)]
 
     def reference(self, t):
-        m = math.sin(self.amplitude / 2) ** 2
-        whole, other = float(ellipk(m)), float(ellipk(1 - m))
+        m = torch.sin(torch.as_tensor(self.amplitude, dtype=t.dtype) / 2) ** 2
+        whole, other = (torch.as_tensor(ellipk(each.numpy()))[..., None] for each in (m, 1 - m))
         odd = 2 * torch.arange(40, dtype=torch.float64) + 1
-        nome = math.exp(-math.pi * other / whole)
+        nome = torch.exp(-math.pi * other / whole)
         terms = nome ** (odd / 2) / (1 - nome**odd) * torch.sin(odd * math.pi / (2 * whole) * (t[:, None] + whole))
-        return 2 * torch.asin(2 * math.pi / whole * terms.sum(1))
+        return 2 * torch.asin(2 * math.pi / whole[..., 0] * terms.sum(1))

@@ -15,6 +15,7 @@ Numerical Integration, Academic Press 1984.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -34,6 +35,8 @@ _PLACES = 5
 _ROUGH, _SMALL = 1e-4, 1e-10
 # Values of all functions that may be asked for beyond those of the first cells: of a grid, and of boxes around jumps alone.
 _MOST, _ON_BOXES = 2**23, 2**21
+# Numbers that are held at once for each place: for each function, and for each coordinate.
+_FOR_FUNCTIONS, _FOR_COORDINATES = 7, 4
 # Cells of a box along each axis.
 _CELLS = 4
 
@@ -50,8 +53,10 @@ def _lobatto() -> tuple[Tensor, Tensor, Tensor]:
 _AT, _WEIGHTS, _EXPANDED = _lobatto()
 
 
-def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
+def projected(axes: Sequence[Nodal], sampled: Sampled, memory: float = math.inf) -> Tensor:
     """The values at the nodes of a grid, ``(k, n_1, ...)``, of the projection of some functions.
+
+    Cells are halved as far as so many bytes of memory allow; the first ones take about 3 kB for each node and function.
 
     Example:
         >>> import torch
@@ -64,7 +69,7 @@ def projected(axes: Sequence[Nodal], sampled: Sampled) -> Tensor:
     # In space as many as in the plane would be too many.
     step = 1 if len(axes) < 3 else 2
     edges = [torch.from_numpy(np.append(axis.nodes[: None if axis.periodic else -1 : step], axis.high)) for axis in axes]
-    values = _in_cells(_product([each[:-1] for each in edges]), _product([each.diff() for each in edges]), sampled, _MOST)
+    values = _in_cells(_product([each[:-1] for each in edges]), _product([each.diff() for each in edges]), sampled, memory)
     # One axis of places after the other, cell by cell.
     counts, beside = [len(each) - 1 for each in edges], len(axes)
     values = values.unflatten(2, [_PLACES] * beside).unflatten(1, counts)
@@ -90,7 +95,7 @@ def projected_on_boxes(lows: Tensor, sides: Tensor, table: Callable[[Tensor], Te
     beside = lows.shape[1]
     cells = _product([torch.arange(_CELLS, dtype=torch.float64) / _CELLS] * beside)
     starts, wide = lows[:, None] + sides[:, None] * cells, (sides[:, None] / _CELLS).expand(-1, len(cells), -1)
-    values = _in_cells(starts.flatten(0, 1), wide.flatten(0, 1), sampled, _ON_BOXES)
+    values = _in_cells(starts.flatten(0, 1), wide.flatten(0, 1), sampled, math.inf, _ON_BOXES)
     places = (cells[:, None] + _product([_AT] * beside) / _CELLS).flatten(0, 1)
     roots = _product([_WEIGHTS] * beside).prod(1).sqrt().repeat(len(cells))
     matrix = _least_squares(roots[:, None] * table(2 * places - 1)) * roots
@@ -121,7 +126,7 @@ def _product(columns: Sequence[Tensor]) -> Tensor:
     return torch.cartesian_prod(*columns).reshape(-1, len(columns))
 
 
-def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled, most: int) -> Tensor:
+def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled, memory: float, most: float = _MOST) -> Tensor:
     """At the places of cells values ``(k, cells, places)`` that have the moments of the functions in each of them."""
     (count, beside), grid = starts.shape, _product([_AT] * starts.shape[1])
     shares = sides.prod(1) / sides.prod(1).sum()
@@ -132,6 +137,7 @@ def _in_cells(starts: Tensor, sides: Tensor, sampled: Sampled, most: int) -> Ten
         values = sampled(list(places.flatten(0, 1).T)).unflatten(1, (len(cells), len(grid)))
         if not len(found):
             sizes, found = values.abs().amax((1, 2)).clamp_min(1e-300), torch.zeros_like(values)
+            most = min(most, memory / (8 * (_FOR_FUNCTIONS + _FOR_COORDINATES * beside / len(values))))
         by_place = values.unflatten(2, [_PLACES] * beside) / sizes.view(-1, *[1] * (beside + 1))
         along = (by_place.movedim(column, -1) @ _EXPANDED[-2:].T for column in range(2, 2 + beside))
         worst = torch.stack([each.flatten(2).abs().amax((0, 2)) for each in along])

@@ -114,8 +114,8 @@ class TileLeastSquares:
     """Least squares of rows on tiles, ``(T, m, w)``, and rows ``(P, m, 2 w)`` of pairs of tiles ``(P, 2)``, real or complex.
 
     Unknown are combinations of coefficients whose rows are orthonormal on each tile, or those that similar rows gave.
-    Where the factor is dense enough, all of it is done on an accelerator but for these combinations, as rows and values are given
-    and solutions returned on the CPU.
+    Where the factor is dense enough, all but these combinations is done on an ``accelerator``; rows and values are given, and
+    solutions returned, on the CPU.
     """
 
     def __init__(

@@ -25,6 +25,7 @@ from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.slabs import ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
+from sciml.strategies.time_marching import HOPELESS
 
 MOST_BESIDE_TIME = 3
 
@@ -56,12 +57,13 @@ _NOISE = 3.0
 # What the first window of a rough start may make of the error of all windows.
 _IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
 # Tails of a start that no grid resolves: it jumps; and of the end of the first window.
-_JUMPS, _STILL, _UNRESOLVED = 5e-3, 0.9, 0.15
+_JUMPS, _UNRESOLVED = 5e-3, 0.15
+# Of a jump's tail three quarters are left after so many raises, with nearly twice the nodes, of a kink's two fifths. Dear grids
+# are for what falls faster than either.
+_APART, _STILL, _ALGEBRAIC = 4, 0.55, 0.35
 # How many grids in turn may be no better for a start that is projected, and the part that is small enough then, as a share of
 # what is accepted: with twice the nodes it is hardly a third.
 _BY_FITS, _OF_A_JUMP = 2, 0.1
-# The largest part of a start that jumps with which grids go on where tiles could follow.
-_HOPELESS = 1e-2
 # The shortest first window, as a share of the time.
 _SHORTEST = 1e-7
 
@@ -208,9 +210,9 @@ class GridWindows(SlabAttempt):
         found, ended = self._first
         over = found.setup.problem.domain.bounds[self._time][1]
         self._ends[id(found.setup.trial)] = ended
-        # Tiles resolve what contradicts the walls, and nothing that jumps inside.
+        # Tiles resolve what contradicts the walls, and nothing that jumps inside: there they follow what is hopeless on grids.
         rough = found.part > self.accepted or float(found.tails.max()) > _UNRESOLVED
-        if not self.alone and (found.part > _HOPELESS if self._projects else rough):
+        if not self.alone and (found.part > HOPELESS if self._projects else rough):
             self.gives_up = True
             return found.setup, max(found.part, 2 * self.accepted)
         if end > over + 1e-9 * (over - begin):
@@ -255,22 +257,26 @@ class GridWindows(SlabAttempt):
 
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""
-        grid, earlier = self._grid, math.inf
+        grid, before = self._grid, list[float]()
         while True:
             found = self._start_values([torch.from_numpy(each) for each in grid.points.T], begin, None)
             values = [each.expand(grid.size) for each in found.values()]
             tails = grid.tails(torch.stack(values)) if values else torch.zeros(1)
             worst = float(tails.max())
             # A start whose derivatives jump has a tail on any grid.
-            enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * earlier < worst < _NEARLY
+            last, earlier = (before[-1], before[-_APART:][0]) if before else (math.inf, math.inf)
+            enough = worst < max(_RESOLVED, _BESIDE_WORTH * self._worth(grid)) or _FALLING * last < worst < _NEARLY
             larger = None if enough else self._raised(grid, tails, _RAISED_START)
+            if larger is not None and self._products_of(larger) > _EFFORT and worst > _ALGEBRAIC * earlier:
+                larger = None
             if larger is None:
                 # Tails of a jump are large, and hardly fall with the nodes.
                 self._projects = not enough and worst > max(_JUMPS, _STILL * earlier)
                 self._smooths = self._diffuses(list(grid.axes)) if self._projects else self._smooths
                 self._start_is_rough = self._projects and self._smooths
                 return self._grid if self._start_is_rough else grid
-            grid, earlier = larger, worst
+            grid = larger
+            before.append(worst)
 
     def _raised(self, grid: GridSpace, tails: Tensor, factors: Sequence[float] = _RAISES) -> GridSpace | None:
         """More nodes along the coordinates that are resolved worst, or None if that takes too much."""
@@ -289,6 +295,10 @@ class GridWindows(SlabAttempt):
         each = math.prod(len(axis) for axis in grid.axes.values() if not axis.periodic)
         count, block = self.stages.count // 2 * (grid.size // each), len(self._orders) * each
         return count * 8 / 3 * block**3, 16 * count * block**2
+
+    def _products_of(self, grid: GridSpace) -> float:
+        """The multiplications in products of one step of Newton's, each with as many passes along the axes."""
+        return _VECTORS * 8.0 * self.stages.count * len(self._orders) * grid.size * sum(grid.shape)
 
     def _is_separated(self, grid: GridSpace) -> bool:
         """Whether fast diagonalisation takes the place of full factors."""
@@ -321,8 +331,8 @@ class GridWindows(SlabAttempt):
         values = self.stages.count * len(self._orders) * grid.size
         effort, needed = self._factors(grid)
         if separated:
-            # Products of one step of Newton's, each with as many passes along the axes.
-            effort, needed = _VECTORS * 8.0 * values * sum(grid.shape), 16 * values * len(self._orders)
+            effort, needed = self._products_of(grid), 16 * values * len(self._orders)
+        # The first cells of a projection, over before the window is solved, take less than the vectors.
         return effort <= _EFFORT and needed + 8 * _VECTORS * values <= self.log.budget.bytes(_MEMORY)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _GridTried:
@@ -441,7 +451,10 @@ class GridWindows(SlabAttempt):
             each = {key: space.tails(values.expand(1, space.size)).max() for key, values in found.items()}
             rough = [key for key, tail in each.items() if tail > _JUMPS]
             sampled = lambda places: torch.stack([self._start_values(places, begin, None)[key] for key in rough])  # noqa: E731
-            values = projected(list(space.axes.values()), sampled).flatten(1) if rough else torch.empty(0)
+            # What is kept is another grid's, and makes room.
+            self._kept = None
+            axes, memory = list(space.axes.values()), self.log.budget.bytes(_MEMORY)
+            values = projected(axes, sampled, memory).flatten(1) if rough else torch.empty(0)
             # What has no value at some place has none for a quadrature.
             pairs = zip(rough, values, strict=True)
             self._projected = space, {key: own for key, own in pairs if bool(own.isfinite().all())}

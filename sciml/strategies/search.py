@@ -324,7 +324,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
             work.choices.append(f"{way.name}: not tried, what was found is good enough")
             continue
         work.log.begin()
-        before, last = best, None
+        before, last, said = best, None, len(work.choices)
         try:
             for last in way.candidates(work if way.dense else work.on_cpu, before):
                 best = last if before is None or last.rank <= before.rank else before
@@ -338,7 +338,8 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         if best is not None and work.log.stopped:
             # The strategy had nothing to add when somebody wanted the end.
             return replace(best, status=work.log.status, message=work.log.message)
-        work.choices.append(_reached(way, last))
+        if last is not None or len(work.choices) == said:
+            work.choices.append(_reached(way, last))
     return best
 
 

@@ -88,7 +88,10 @@ def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any
     ways = select(work, given, train, free=free, teacher=teacher)
     found = search(ways, work)
     if found is None:
-        raise SolverError(f"{listed([way.name for way in ways])} found no solution of {type(work.problem).__name__}")
+        raise SolverError(
+            f"{listed([way.name for way in ways])} found no solution of {type(work.problem).__name__}: "
+            f"{'; '.join(work.choices)}. Allow more memory= or seconds=, ask the strategy for less, or leave strategy out"
+        )
     return found
 
 

@@ -122,12 +122,12 @@ class Tiles(Strategy):
             effort, numbers, elsewhere = space.effort(budget.accelerator)
             tables = _TABLES * len(model.live) * (space.fields_a_tile * model.width) ** 2
             needed, there = 8.0 * (numbers + tables), 8.0 * (elsewhere + tables) * bool(elsewhere)
-            if not budget.holds(_MEMORY, needed, there) or (effort > _EFFORT and self.degree is None):
-                beside = f", {there / 2**30:.1f} GB on {budget.accelerator}" if there else ""
-                work.choices.append(
-                    f"{self.name}: {model.extra_repr()} would take {needed / 2**30:.1f} GB{beside} and {effort:.0e} "
-                    "multiplications"
-                )
+            dear = effort > _EFFORT and self.degree is None
+            if dear or not budget.holds(_MEMORY, needed, there):
+                limit = f"{effort:.0e} multiplications, and {_EFFORT:.0e} are the most"
+                beside = f" and {there / 2**30:.2g} GB on {budget.accelerator}" if there else ""
+                allowed = f"{needed / 2**30:.2g} GB{beside}, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
+                work.choices.append(f"{self.name}: {model.extra_repr()} would take {limit if dear else allowed}")
                 if not alike or model.alike:
                     break
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.

@@ -41,6 +41,8 @@ _MORE, _EQUAL = 0.2, 4
 _RELAXED = 3.0
 _HELD = 4096
 _BACK = 0.1
+# The relative residual of a window after which nothing goes on.
+HOPELESS = 1e-2
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ def march(
     *,
     target: float,
     ended: Callable[[], bool],
-    hopeless: float = 1e-2,
+    hopeless: float = HOPELESS,
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 

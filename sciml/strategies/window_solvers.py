@@ -20,7 +20,7 @@ from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
-from sciml.strategies.time_marching import WindowMethod, joined, march, not_in_windows, window
+from sciml.strategies.time_marching import HOPELESS, WindowMethod, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
 
 POINTS_A_WEIGHT = 3
@@ -29,7 +29,6 @@ _IN_TIME = 4.0
 _WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
 _GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
-_WINDOWS_GOOD = 1e-2
 _FEATURES = "random features"
 _PLANE_AND_TIME = 3
 # Gaps between conditions, as shares of what they prescribe, that a grid is not asked to resolve.
@@ -139,7 +138,7 @@ class TimeMarching(Strategy):
         # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
         ended = work.log.stopped and not marched.complete
         status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
-        good = marched.complete and marched.worst <= _WINDOWS_GOOD
+        good = marched.complete and marched.worst <= HOPELESS
         found, slabs = joined(work.discrete, marched), last.attempt if alone else None
         verdict = slabs.verdict(marched.edges) if isinstance(slabs, SlabAttempt) else Verdict()
         slopes = slabs.sensitivities(marched.edges) if isinstance(slabs, SlabAttempt) and marched.complete else ()

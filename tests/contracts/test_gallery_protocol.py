@@ -114,6 +114,27 @@ def test_exact_solutions_satisfy_the_equations_to_rounding(name):
         assert np.abs(values).max() < (1e-9 if name.startswith("burgers") else 1e-12), key
 
 
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [
+        (name, constant)
+        for name in EXACT
+        for constant, value in problem_class(name)().constants.items()
+        # A mean level is one for all values together: no problem to promote.
+        if isinstance(value, float) and name != "taylor_green"
+    ],
+)
+def test_exact_solutions_hold_where_a_constant_is_a_coordinate(name, constant):
+    problem = problem_class(name)()
+    values = problem.constants[constant] * np.linspace(0.8, 1.1, 5)
+    at, wide = inside(problem, 5), problem.promote(**{constant: (values[0], values[-1])})
+    found = wide.reference_values(at | {constant: values})
+    for number, value in enumerate(values):
+        one = problem.bind(**{constant: value}).reference_values({key: each[number] for key, each in at.items()})
+        for field in problem.fields:
+            assert found[field][number] == pytest.approx(one[field], rel=1e-12, abs=1e-13)
+
+
 def accuracy(problem):
     """What a stored reference claims, between its points."""
     found = problem.reference.attributes

@@ -81,6 +81,29 @@ class Reacting(sciml.Problem):
         return d(u, t) - 0.1 * (d(u, x, x) + d(u, y, y)) + u**3
 
 
+class Boxed(Reacting):
+    """Its windows are solved on grids."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.5))
+    conditions = [sciml.Initial(u=lambda x, y: torch.cos(torch.pi * x)), sciml.Neumann(u=0.0)]
+
+
+class Striped(sciml.Problem):
+    """A start that jumps, which is projected onto grids."""
+
+    domain = Boxed.domain
+    fields = ["u"]
+    conditions = [
+        sciml.Periodic("x"),
+        sciml.Periodic("y"),
+        sciml.Initial(u=lambda x, y: ((x - 0.3).abs() < 0.2).to(x.dtype)),
+    ]
+
+    @sciml.equation
+    def drift(self, u, x, y, t):
+        return d(u, t) + 0.5 * d(u, x) - 0.1 * sciml.laplacian(u, x, y)
+
+
 class Transport(sciml.Problem):
     """A speed from scattered measurements."""
 
@@ -136,6 +159,12 @@ def taught(**options):
         return sciml.fit(Decay(), sciml.MLP(4), **options)
 
 
+def striped(**options):
+    """Few nodes for a start that jumps."""
+    with mock.patch.multiple("sciml.strategies.grid_slabs", _EFFORT=3e8, _OF_A_JUMP=1.0):
+        return sciml.fit(Striped(), **options)
+
+
 FITS = {
     "Adam": growing(sciml.Adam(20, look=5)),
     "Adam with rates": growing(sciml.Adam(20, look=5, rates={"layers.0": 1e-4, "unknowns": 1e-2})),
@@ -180,6 +209,8 @@ FITS = {
     "cut tiles": lambda **more: sciml.fit(Plate(domain=HOLED), strategy=sciml.strategies.Tiles(3, 4), **more),
     "cut tiles in time": lambda **more: sciml.fit(problem_class("heat_holed")(), **more),
     "cut tiles with a reaction": lambda **more: sciml.fit(Reacting(), **more),
+    "grids": lambda **more: sciml.fit(Boxed(), **more),
+    "grids of a start that jumps": striped,
     "a lazy table": lazily,
     "taught": taught,
     "unknown fields": lambda **more: sciml.fit(Source(), data=BENT, **more),
@@ -199,6 +230,8 @@ SHORT = {
     "cut tiles": (1, 1),
     "cut tiles in time": (4,),
     "cut tiles with a reaction": (7, 2),
+    "grids": (2, 2),
+    "grids of a start that jumps": (4, 8),
 }
 
 

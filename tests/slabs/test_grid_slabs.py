@@ -422,6 +422,17 @@ class Inked(sciml.Problem):
         return d(u, t) + 0.5 * d(u, x) - 0.02 * sciml.laplacian(u, x, y)
 
 
+@pytest.mark.parametrize(("memory", "fewest", "most"), [(1e7, 0, 1e6), (2e8, 1e6, 2e7)])
+def test_a_projection_takes_the_memory_that_a_fit_allows(monkeypatch, memory, fewest, most):
+    work, counts = workspace(Inked()), []
+    grid = GridWindows(work.discrete, Log(budget=Budget(memory=memory)), 1e-9, 1e-3)
+    started = grid._start_values
+    monkeypatch.setattr(grid, "_start_values", lambda at, *rest: counts.append(len(at[0])) or started(at, *rest))
+    grid._projects = True
+    grid._starts(grid._grid, 0.0, None)
+    assert fewest < 8 * sum(counts) < most
+
+
 def test_a_drop_in_a_periodic_wind_stays_as_much_as_it_was(monkeypatch):
     monkeypatch.setattr("sciml.strategies.grid_slabs._OF_A_JUMP", 1.0)
     solution = sciml.fit(Inked())
@@ -480,6 +491,79 @@ def test_a_front_along_the_diagonal_is_seen():
     plane, line = sciml.fit(Front()), sciml.fit(Line())
     x, y = np.random.default_rng(0).uniform(0, 2, (2, 500))
     assert np.allclose(plane(x=x, y=y, t=0.5)["u"], line(s=(x + y) % 2, t=0.5)["u"], rtol=0, atol=1e-9)
+
+
+def started(monkeypatch, start, most):
+    """How grids begin on a periodic square, none of them with more nodes than so many."""
+
+    class Begun(sciml.Problem):
+        domain = sciml.Box(x=(-1, 1), y=(-1, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Periodic("x"), sciml.Periodic("y"), sciml.Initial(u=start)]
+
+        @sciml.equation
+        def heat(self, u, x, y, t):
+            return d(u, t) - 0.01 * sciml.laplacian(u, x, y)
+
+    tails = GridSpace.tails
+
+    def bounded(space, values):
+        assert space.size <= most
+        return tails(space, values)
+
+    monkeypatch.setattr(GridSpace, "tails", bounded)
+    work = workspace(Begun())
+    grid = GridWindows(work.discrete, work.log, 1e-9, 1e-3)
+    return grid, grid._resolving_start(0.0)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [lambda x, y: (x - 0.1) ** 2 + y**2 < 0.2, lambda x, y: (x - 0.1).abs() < 0.3],
+    ids=["disk", "stripe"],
+)
+def test_a_periodic_start_that_jumps_is_known_before_memory_ends(monkeypatch, inside):
+    grid, _ = started(monkeypatch, lambda x, y: inside(x, y).to(x.dtype), 1e5)
+    assert grid._projects
+
+
+@pytest.mark.parametrize(
+    "rough",
+    [lambda x, y: torch.cos(PI * x).abs() + torch.cos(PI * y).abs(), lambda x, y: 0.01 * (x**2 + y**2 < 0.2)],
+    ids=["kink", "step"],
+)
+def test_algebraic_tails_ask_for_no_dear_grid(monkeypatch, rough):
+    grid, found = started(monkeypatch, lambda x, y: rough(x, y) + torch.cos(PI * (x + y)), 1e5)
+    assert not grid._projects
+    assert min(found.shape) > 100
+
+
+def test_a_periodic_start_that_jumps_in_space_is_known_though_its_tails_are_uneven():
+    class Begun(sciml.Problem):
+        domain = sciml.Box(x=(-1, 1), y=(-1, 1), z=(-1, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [
+            *map(sciml.Periodic, "xyz"),
+            sciml.Initial(u=lambda x, y, z: ((x - 0.1) ** 2 + (y + 0.05) ** 2 + (z - 0.03) ** 2 < 0.25).to(x.dtype)),
+        ]
+
+        @sciml.equation
+        def heat(self, u, x, y, z, t):
+            return d(u, t) - sciml.laplacian(u, x, y, z)
+
+    work = workspace(Begun())
+    grid = GridWindows(work.discrete, work.log, 1e-9, 1e-3)
+    grid._resolving_start(0.0)
+    assert grid._projects
+
+
+def test_a_steep_layer_is_resolved_on_a_dear_grid(monkeypatch):
+    radius = lambda x, y: torch.sqrt((x - 0.1) ** 2 + y**2)  # noqa: E731
+    start = lambda x, y: torch.tanh((0.4 - radius(x, y)) / 0.02)  # noqa: E731
+    grid, found = started(monkeypatch, start, 1e6)
+    assert not grid._projects
+    values = start(*(torch.from_numpy(each) for each in found.points.T))
+    assert float(found.tails(values[None]).max()) < 1e-7
 
 
 class FaintKink(sciml.Problem):

@@ -69,3 +69,16 @@ def test_values_are_asked_for_within_bounds():
 
     assert projected(PLANE, rough).isfinite().all()
     assert sum(asked) < 2**24
+
+
+def test_cells_are_halved_as_far_as_memory_allows():
+    asked = []
+
+    def disk(columns):
+        asked.append(len(columns[0]))
+        return (columns[0].square() + columns[1].square() < 0.3).double()[None]
+
+    for memory, close in ((2e7, 1e-4), (2e6, 1e-3)):
+        asked.clear()
+        assert total(PLANE, projected(PLANE, disk, memory)[0]) == pytest.approx(0.3 * math.pi, rel=close)
+        assert 8 * sum(asked[1:]) < memory / 10

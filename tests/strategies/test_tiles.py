@@ -184,6 +184,11 @@ def test_more_memory_than_there_is_is_not_asked_for(monkeypatch):
     assert any("would take" in each for each in work.choices)
 
 
+def test_tiles_that_may_not_have_their_memory_say_so():
+    with pytest.raises(SolverError, match=r"would take .* GB, and may have 0\.00098 GB.*more memory="):
+        sciml.fit(FourHoles(), strategy=Tiles(3, 4), memory=2**20)
+
+
 def test_the_condensed_step_is_the_least_squares_solution():
     """Against NumPy's on the same dense rows."""
     work = workspace(FourHoles())
