@@ -105,7 +105,11 @@ class Tiles(Pieces):
         self._whole = bool((covered >= 0).all())
         self.register_buffer("products", products, persistent=False)
         # The degrees of all but the last coordinate (R, D - 1), and for each product the number of its own (K,).
-        firsts, run = products[:, :-1].unique(dim=0, return_inverse=True)
+        key = torch.zeros(len(products), dtype=torch.int64)
+        for column, degree in enumerate(self.degrees[:-1]):
+            key = key * (degree + 1) + products[:, column]
+        kept, run = key.unique(return_inverse=True)
+        firsts = products.new_zeros(len(kept), len(self.degrees) - 1).index_copy_(0, run, products[:, :-1])
         self.register_buffer("_firsts", firsts, persistent=False)
         self.register_buffer("_run", run, persistent=False)
         shape = len(chosen), outputs, len(products)

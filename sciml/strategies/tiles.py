@@ -15,6 +15,7 @@ from sciml.errors import SolverError
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
+from sciml.slabs.tile_least_squares import CPU
 from sciml.slabs.tile_space import SINGULAR, TileSpace, gauss_grid, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
@@ -285,7 +286,9 @@ def _solved(
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
-def sensitivities(found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int, accelerator: torch.device) -> Tensor | None:
+def sensitivities(
+    found: DiscreteProblem, raw: Mapping[str, Tensor], seed: int, accelerator: torch.device = CPU
+) -> Tensor | None:
     r"""Sensitivity equations on tiles: the derivatives of all coefficients by each raw unknown, ``(q, T, F, K)``, or None.
 
     One factor of the rows linearised at a solution serves all of them; see ``TileLinearization``.

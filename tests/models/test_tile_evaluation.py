@@ -24,6 +24,20 @@ def test_sums_are_factorised_for_many_points(orders, full, monkeypatch):
     assert torch.allclose(together, one_by_one, rtol=1e-12, atol=1e-10 * float(one_by_one.abs().max()))
 
 
+def test_many_fields_of_one_coordinate():
+    model = Tiles([[-1.0, 0.2, 1.0]], [6], 20)
+    model.coefficients.copy_(torch.randn(model.coefficients.shape, generator=torch.Generator().manual_seed(0)))
+    points = torch.linspace(-1, 1, 40, dtype=torch.float64)[:, None]
+    narrow = torch.cat([_alone(model, field)(points) for field in range(20)], dim=1)
+    assert torch.allclose(model(points), narrow, rtol=1e-12, atol=1e-12)
+
+
+def _alone(model, field):
+    found = model.like(1)
+    found.coefficients.copy_(model.coefficients[:, field : field + 1])
+    return found
+
+
 @pytest.mark.gpu
 def test_what_was_evaluated_on_the_cpu_is_moved_to_a_gpu(gpu):
     model = Tiles([[-1.0, 0.0, 1.0]] * 3, [8, 8, 8], 1)

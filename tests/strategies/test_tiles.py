@@ -178,7 +178,7 @@ def test_why_tiles_cannot_serve():
 
 
 def test_more_memory_than_there_is_is_not_asked_for(monkeypatch):
-    monkeypatch.setattr(search, "free_bytes", lambda: 1e6)
+    monkeypatch.setattr(search, "free_bytes", lambda device=None: 1e6)
     work = workspace(FourHoles())
     assert candidate(Tiles(), work) is None
     assert any("would take" in each for each in work.choices)
