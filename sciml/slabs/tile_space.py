@@ -779,6 +779,25 @@ class TileSpace:
             sizes = sizes.maximum(wanted.abs().amax((1, 2)))
         return missed, sizes
 
+    def torn(self, weights: Tensor) -> Tensor:
+        """The largest jumps to other tiles across each coordinate, ``(T, D)``, of a function with coefficients ``(1, T K)``."""
+        own, found = self.local(weights)[0], torch.zeros_like(self.halves)
+        for column, pairs in self.model.neighbours():
+            places = gauss_grid(self.side, len(self.names) - 1)
+            places = torch.cat([places[:, :column], places.new_zeros(len(places), 1), places[:, column:]], dim=1)
+            low, high = self.model.shared(pairs).unbind(3)
+            at = (low + high)[:, :, None] / 2 + (high - low)[:, :, None] / 2 * places
+            sides = []
+            for member in (0, 1):
+                # To either side of the common side: the lower tile's upper one first.
+                at[:, member, :, column] = 1.0 - 2 * member
+                table = self.model.functions(at[:, member].flatten(0, 1), [0] * len(self.names))
+                sides.append((table.unflatten(0, (len(pairs), -1)) * own[pairs[:, member], None]).sum(2))
+            jumps = (sides[0] - sides[1]).abs().amax(1)
+            for member in (0, 1):
+                found[:, column] = found[:, column].scatter_reduce(0, pairs[:, member], jumps, "amax")
+        return found
+
     def as_rough(self, weights: Tensor, missed: Tensor) -> Tensor:
         """High-frequency part of functions with coefficients ``(k, T K)``, as large on each tile as what is missed, ``(k, T)``.
 

@@ -44,6 +44,8 @@ _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
 # How often tiles are halved towards a layer of a start whose values contradict prescribed ones, the most multiplications that
 # a factor on them may take, and the shortest window that they are made for, as a share of the time.
 _TO_LAYERS, _THIN_EFFORT, _SHORTEST = 5, 1.5e10, 2e-6
+# How long a layer of diffusivity one grows for the largest tiles, as a share of a power of their side: a third as thick then.
+_THICK = 0.09
 # The time, as so many windows in which tiles resolve a layer, after which those that were halved once less do.
 _RESOLVED = 2.0
 # What coarser tiles may lose of the fields, as a fraction of their size.
@@ -251,7 +253,11 @@ class TileWindows(SlabAttempt):
                 mostly = varies > _HALF * varies.amax(1, keepdim=True)
                 worse = (missed > worst)[trace.tiles]
                 along[trace.tiles] = torch.where(worse[:, None], mostly, along[trace.tiles])
-            worst = worst.maximum(missed)
+            # A jump along the sides of tiles is missed by none of them.
+            jumps = space.torn(own[:1]) / self._units[number]
+            torn = jumps > _CONTRADICTED * (1 + worst[:, None])
+            along = torch.where(torn.any(1, keepdim=True) & (missed < _CONTRADICTED)[:, None], torn, along)
+            worst = worst.maximum(missed).maximum(jumps.amax(1))
         return worst, along
 
     def _misses(self, space: TileSpace, number: int, own: Tensor, begin: float) -> Tensor:
@@ -274,7 +280,7 @@ class TileWindows(SlabAttempt):
             self._graded, self._begun = self._across_layers(begin, end, values), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
-        length = max(end - begin, self._longest)
+        length = max(end - begin, self._longest, self._thick_after(begin, end))
         # One that is not solved is halved.
         self._longest = length / 2 if self._longest else 0.0
         finest = min(self._graded, self._most_graded(length)) if self._graded else 0
@@ -284,6 +290,25 @@ class TileWindows(SlabAttempt):
         self._level = max(0, finest - 1)
         self._layer = length / self._thins**finest / _THINNER
         return begin + length / self._thins**finest
+
+    def _thick_after(self, begin: float, end: float) -> float:
+        """Diffusion time: when a layer is thick enough for the largest tiles of the first level."""
+        made, order = self._at(0), round(math.log2(self._thins))
+        assert made is not None
+        space, sites = made
+        starts = self._starts(space, begin, None)
+        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        rates, spreads = dict[int, float](), dict[int, float]()
+        inside = [site for site in sites if site.term in self._equations]
+        for each in slab.evaluate(inside, slab.zero(), torch.zeros(1, dtype=torch.float64)):
+            for part in each.parts:
+                size = float(part.slopes.abs().mean())
+                if part.in_time == 1 and not part.in_space:
+                    rates[part.field] = max(size, rates.get(part.field, 0.0))
+                elif part.in_time == 0 and len(part.in_space) == order:
+                    spreads[part.field] = max(size, spreads.get(part.field, 0.0))
+        times = [rates[each] / spreads[each] for each in rates if spreads.get(each)]
+        return _THICK * float(2 * space.halves.max()) ** order * max(times, default=0.0)
 
     def _missed_fluxes(self, found: _TileTried) -> bool:
         """Whether the first window is to begin anew, across whose layer tiles are halved after all.
