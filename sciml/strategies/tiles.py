@@ -33,8 +33,8 @@ _LEVELS = {
 }
 # How often tiles at the ends of an interval are halved.
 _TO_THE_ENDS = 18
-# Multiplications that one factorisation may take, and the part of the free memory.
-_EFFORT = 4e12
+# Multiplications that one factorisation may take, and while what was found is not good enough; the part of the free memory.
+_EFFORT, _EFFORT_IN_NEED = 5e11, 4e12
 # Matrices of a tile's width that are held for each tile, beside the factor.
 _TABLES = 30
 _EXACT, _GOOD = 1e-8, 1e-4
@@ -123,9 +123,10 @@ class Tiles(Strategy):
             effort, numbers, elsewhere = space.effort(budget.accelerator)
             tables = _TABLES * len(model.live) * (space.fields_a_tile * model.width) ** 2
             needed, there = 8.0 * (numbers + tables), 8.0 * (elsewhere + tables) * bool(elsewhere)
-            dear = effort > _EFFORT and self.degree is None
+            most = _EFFORT_IN_NEED if found is None or found.residual > ENOUGH else _EFFORT
+            dear = effort > most and self.degree is None
             if dear or not budget.holds(_MEMORY, needed, there):
-                limit = f"{effort:.0e} multiplications, and {_EFFORT:.0e} are the most"
+                limit = f"{effort:.0e} multiplications, and {most:.0e} are the most"
                 beside = f" and {there / 2**30:.2g} GB on {budget.accelerator}" if there else ""
                 allowed = f"{needed / 2**30:.2g} GB{beside}, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take {limit if dear else allowed}")
