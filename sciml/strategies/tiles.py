@@ -33,8 +33,8 @@ _LEVELS = {
 }
 # How often tiles at the ends of an interval are halved.
 _TO_THE_ENDS = 18
-# Multiplications that one factorisation may take, and while what was found is not good enough; the part of the free memory.
-_EFFORT, _EFFORT_IN_NEED = 5e11, 4e12
+# Multiplications that one factorisation may take, and while what was found is no success; the part of the free memory.
+_EFFORT, _EFFORT_IN_NEED, _SUCCESS = 5e11, 4e12, 1e-3
 # Matrices of a tile's width that are held for each tile, beside the factor.
 _TABLES = 30
 _EXACT, _GOOD = 1e-8, 1e-4
@@ -123,7 +123,7 @@ class Tiles(Strategy):
             effort, numbers, elsewhere = space.effort(budget.accelerator)
             tables = _TABLES * len(model.live) * (space.fields_a_tile * model.width) ** 2
             needed, there = 8.0 * (numbers + tables), 8.0 * (elsewhere + tables) * bool(elsewhere)
-            most = _EFFORT_IN_NEED if found is None or found.residual > ENOUGH else _EFFORT
+            most = _EFFORT_IN_NEED if found is None or found.residual > _SUCCESS else _EFFORT
             dear = effort > most and self.degree is None
             if dear or not budget.holds(_MEMORY, needed, there):
                 limit = f"{effort:.0e} multiplications, and {most:.0e} are the most"
