@@ -399,9 +399,9 @@ def test_windows_of_other_jacobians_take_the_inverse_of_an_earlier_one(monkeypat
     made = []
 
     class Counted(TilePreconditioner):
-        def __init__(self, *given):
+        def __init__(self, *given, **named):
             made.append(1)
-            super().__init__(*given)
+            super().__init__(*given, **named)
 
     monkeypatch.setattr("sciml.strategies.tile_slabs.TilePreconditioner", Counted)
     found, counts = [], []
