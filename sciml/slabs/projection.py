@@ -37,8 +37,8 @@ _ROUGH, _SMALL = 1e-4, 1e-10
 _MOST, _ON_BOXES = 2**23, 2**21
 # Numbers that are held at once for each place: for each function, and for each coordinate.
 _FOR_FUNCTIONS, _FOR_COORDINATES = 7, 4
-# Cells of a box along each axis.
-_CELLS = 4
+# Cells of a box along each axis, by their number.
+_CELLS = {1: 4, 2: 4, 3: 2}
 
 
 def _lobatto() -> tuple[Tensor, Tensor, Tensor]:
@@ -92,11 +92,11 @@ def projected_on_boxes(lows: Tensor, sides: Tensor, table: Callable[[Tensor], Te
         table: the K functions at places ``(n, D)`` of a box that is [-1, 1] along each axis: ``(n, K)``.
         sampled: the functions that are projected.
     """
-    beside = lows.shape[1]
-    cells = _product([torch.arange(_CELLS, dtype=torch.float64) / _CELLS] * beside)
-    starts, wide = lows[:, None] + sides[:, None] * cells, (sides[:, None] / _CELLS).expand(-1, len(cells), -1)
+    beside, count = lows.shape[1], _CELLS[lows.shape[1]]
+    cells = _product([torch.arange(count, dtype=torch.float64) / count] * beside)
+    starts, wide = lows[:, None] + sides[:, None] * cells, (sides[:, None] / count).expand(-1, len(cells), -1)
     values = _in_cells(starts.flatten(0, 1), wide.flatten(0, 1), sampled, math.inf, _ON_BOXES)
-    places = (cells[:, None] + _product([_AT] * beside) / _CELLS).flatten(0, 1)
+    places = (cells[:, None] + _product([_AT] * beside) / count).flatten(0, 1)
     roots = _product([_WEIGHTS] * beside).prod(1).sqrt().repeat(len(cells))
     matrix = _least_squares(roots[:, None] * table(2 * places - 1)) * roots
     return values.unflatten(1, (len(lows), len(cells))).flatten(2) @ matrix.T

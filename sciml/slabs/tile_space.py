@@ -779,10 +779,14 @@ class TileSpace:
             sizes = sizes.maximum(wanted.abs().amax((1, 2)))
         return missed, sizes
 
-    def torn(self, weights: Tensor) -> Tensor:
-        """The largest jumps to other tiles across each coordinate, ``(T, D)``, of a function with coefficients ``(1, T K)``."""
-        own, found = self.local(weights)[0], torch.zeros_like(self.halves)
+    def torn(self, field: str, weights: Tensor) -> Tensor:
+        """The largest jumps of a field with coefficients ``(1, T K)`` to other tiles across each coordinate, ``(T, D)``."""
+        own, found, number = self.local(weights)[0], torch.zeros_like(self.halves), self.problem.fields.index(field)
+        living = torch.zeros(len(self.halves), dtype=torch.bool)
+        for trace, lives in self.everywhere:
+            living[trace.tiles] = lives[number].any(1)
         for column, pairs in self.model.neighbours():
+            pairs = pairs[living[pairs].all(1)]
             places = gauss_grid(self.side, len(self.names) - 1)
             places = torch.cat([places[:, :column], places.new_zeros(len(places), 1), places[:, column:]], dim=1)
             low, high = self.model.shared(pairs).unbind(3)
@@ -793,7 +797,8 @@ class TileSpace:
                 at[:, member, :, column] = 1.0 - 2 * member
                 table = self.model.functions(at[:, member].flatten(0, 1), [0] * len(self.names))
                 sides.append((table.unflatten(0, (len(pairs), -1)) * own[pairs[:, member], None]).sum(2))
-            jumps = (sides[0] - sides[1]).abs().amax(1)
+            inside = self.lives(field, self.points(pairs[:, 0], at[:, 0]))
+            jumps = ((sides[0] - sides[1]).abs() * inside).amax(1)
             for member in (0, 1):
                 found[:, column] = found[:, column].scatter_reduce(0, pairs[:, member], jumps, "amax")
         return found

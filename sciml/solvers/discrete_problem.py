@@ -141,13 +141,15 @@ def with_polynomials(
 
 def device_of(device: str | torch.device, work: float = math.inf) -> torch.device:
     """The device that is meant; ``"auto"`` is a GPU where there is one and the work, rows times weights, is worth it."""
-    if device == "auto":
+    automatic = device == "auto"
+    if automatic:
         device = "cuda" if work >= _WORTH_A_GPU and torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(device)
         if found.type == "cuda" and found.index is None and process_group.several():
             found = torch.device("cuda", process_group.local_device())
-        found = torch.empty(0, device=found).device
+        # To ask a GPU itself takes a second and half a gigabyte: one that is there need not be asked.
+        found = found if automatic else torch.empty(0, device=found).device
     except (RuntimeError, AssertionError, TypeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         there = f"there are {torch.cuda.device_count()} GPU(s) here"

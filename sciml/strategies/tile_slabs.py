@@ -124,6 +124,8 @@ class TileWindows(SlabAttempt):
         self._begun: tuple[float, float] | None = None
         # The length with which it begins anew, and the level of uniform tiles at which levels begin.
         self._longest, self._lowest = 0.0, 0
+        # How many times as long as it was asked for a layer takes to be thick.
+        self._stretched = 1.0
         self._longer_had = self.stages
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         if not all(self._orders):
@@ -254,10 +256,10 @@ class TileWindows(SlabAttempt):
                 worse = (missed > worst)[trace.tiles]
                 along[trace.tiles] = torch.where(worse[:, None], mostly, along[trace.tiles])
             # A jump along the sides of tiles is missed by none of them.
-            jumps = space.torn(own[:1]) / self._units[number]
-            torn = jumps > _CONTRADICTED * (1 + worst[:, None])
-            along = torch.where(torn.any(1, keepdim=True) & (missed < _CONTRADICTED)[:, None], torn, along)
-            worst = worst.maximum(missed).maximum(jumps.amax(1))
+            jumps = space.torn(self._problem.fields[number], own[:1]) / self._units[number]
+            worst = worst.maximum(missed)
+            along = torch.where((jumps.amax(1) > worst)[:, None], jumps > _CONTRADICTED, along)
+            worst = worst.maximum(jumps.amax(1))
         return worst, along
 
     def _misses(self, space: TileSpace, number: int, own: Tensor, begin: float) -> Tensor:
@@ -280,7 +282,10 @@ class TileWindows(SlabAttempt):
             self._graded, self._begun = self._across_layers(begin, end, values), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
-        length = max(end - begin, self._longest, self._thick_after(begin, end))
+            if self._graded:
+                thick = min(self._thick_after(begin, end), 2 * self._problem.domain.half_widths[self._time])
+                self._stretched = max(1.0, thick / (end - begin))
+        length = max(self._stretched * (end - begin), self._longest)
         # One that is not solved is halved.
         self._longest = length / 2 if self._longest else 0.0
         finest = min(self._graded, self._most_graded(length)) if self._graded else 0
@@ -288,8 +293,9 @@ class TileWindows(SlabAttempt):
         self._thicker = {level: begin + _RESOLVED * length / self._thins**level for level in range(1, finest + 1)}
         # How good the tiles are is seen from those that were halved towards the layer once less.
         self._level = max(0, finest - 1)
-        self._layer = length / self._thins**finest / _THINNER
-        return begin + length / self._thins**finest
+        first = min(length / self._thins**finest, end - begin)
+        self._layer = first / _THINNER
+        return begin + first
 
     def _thick_after(self, begin: float, end: float) -> float:
         """Diffusion time: when a layer is thick enough for the largest tiles of the first level."""

@@ -90,7 +90,7 @@ def test_what_is_missed_is_where_the_start_jumps():
 def test_jumps_along_sides_of_tiles_are_seen():
     space = on_tiles()
     half = space.interpolated("u", lambda columns: (columns[0] > 0).double()[None])
-    torn, beside = space.torn(half), (space.model.centers[:, 0].abs() < 0.2)
+    torn, beside = space.torn("u", half), (space.model.centers[:, 0].abs() < 0.2)
     assert torch.allclose(torn[beside, 0], torch.ones(int(beside.sum()), dtype=torch.float64), atol=1e-8)
     assert float(torn[:, 1].max()) < 1e-8
     assert float(torn[~beside].max()) < 1e-8
@@ -136,3 +136,25 @@ def test_heat_in_a_disk_from_one_half():
     both = solution(**at, t=t)["u"] + solution(x=-at["x"], y=at["y"], t=t)["u"]
     assert np.abs(both - 1).max() < 3e-3
     assert np.sqrt(np.mean((both - 1) ** 2)) < 3e-4
+
+
+def test_a_field_that_lives_on_a_part_does_not_jump_at_its_border():
+    core = sciml.Disk((0, 0), 0.5)
+
+    class Parts(sciml.Problem):
+        domain = DISK * sciml.Interval(t=(0, 1))
+        fields = ["u", "v"]
+        conditions = [sciml.Initial(u=1.0, v=2.0)]
+
+        @sciml.equation(on=core * sciml.Interval(t=(0, 1)))
+        def inner(self, u, x, y, t):
+            return d(u, t) - sciml.laplacian(u, x, y)
+
+        @sciml.equation(on=(DISK - core) * sciml.Interval(t=(0, 1)))
+        def outer(self, v, x, y, t):
+            return d(v, t) - sciml.laplacian(v, x, y)
+
+    space = TileSpace.laid(Parts(), ("x", "y"), (6, 6), 6, 2)
+    for name in ("u", "v"):
+        one = space.interpolated(name, lambda columns: torch.ones_like(columns[0])[None])
+        assert float(space.torn(name, one).max()) < 1e-8
