@@ -44,8 +44,6 @@ _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
 # How often tiles are halved towards a layer of a start whose values contradict prescribed ones, the most multiplications that
 # a factor on them may take, and the shortest window that they are made for, as a share of the time.
 _TO_LAYERS, _THIN_EFFORT, _SHORTEST = 5, 1.5e10, 2e-6
-# How long a layer of diffusivity one grows for the largest tiles, as a share of a power of their side: a third as thick then.
-_THICK = 0.09
 # The time, as so many windows in which tiles resolve a layer, after which those that were halved once less do.
 _RESOLVED = 2.0
 # What coarser tiles may lose of the fields, as a fraction of their size.
@@ -124,8 +122,6 @@ class TileWindows(SlabAttempt):
         self._begun: tuple[float, float] | None = None
         # The length with which it begins anew, and the level of uniform tiles at which levels begin.
         self._longest, self._lowest = 0.0, 0
-        # How many times as long as it was asked for a layer takes to be thick.
-        self._stretched = 1.0
         self._longer_had = self.stages
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         if not all(self._orders):
@@ -282,10 +278,7 @@ class TileWindows(SlabAttempt):
             self._graded, self._begun = self._across_layers(begin, end, values), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
             self.target = max(self.target, _IN_THIN_LAYERS if self._graded else _IN_LAYERS)
-            if self._graded:
-                thick = min(self._thick_after(begin, end), 2 * self._problem.domain.half_widths[self._time])
-                self._stretched = max(1.0, thick / (end - begin))
-        length = max(self._stretched * (end - begin), self._longest)
+        length = max(end - begin, self._longest)
         # One that is not solved is halved.
         self._longest = length / 2 if self._longest else 0.0
         finest = min(self._graded, self._most_graded(length)) if self._graded else 0
@@ -293,28 +286,8 @@ class TileWindows(SlabAttempt):
         self._thicker = {level: begin + _RESOLVED * length / self._thins**level for level in range(1, finest + 1)}
         # How good the tiles are is seen from those that were halved towards the layer once less.
         self._level = max(0, finest - 1)
-        first = min(length / self._thins**finest, end - begin)
-        self._layer = first / _THINNER
-        return begin + first
-
-    def _thick_after(self, begin: float, end: float) -> float:
-        """Diffusion time: when a layer is thick enough for the largest tiles of the first level."""
-        made, order = self._at(0), round(math.log2(self._thins))
-        assert made is not None
-        space, sites = made
-        starts = self._starts(space, begin, None)
-        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-        rates, spreads = dict[int, float](), dict[int, float]()
-        inside = [site for site in sites if site.term in self._equations]
-        for each in slab.evaluate(inside, slab.zero(), torch.zeros(1, dtype=torch.float64)):
-            for part in each.parts:
-                size = float(part.slopes.abs().mean())
-                if part.in_time == 1 and not part.in_space:
-                    rates[part.field] = max(size, rates.get(part.field, 0.0))
-                elif part.in_time == 0 and len(part.in_space) == order:
-                    spreads[part.field] = max(size, spreads.get(part.field, 0.0))
-        times = [rates[each] / spreads[each] for each in rates if spreads.get(each)]
-        return _THICK * float(2 * space.halves.max()) ** order * max(times, default=0.0)
+        self._layer = length / self._thins**finest / _THINNER
+        return begin + length / self._thins**finest
 
     def _missed_fluxes(self, found: _TileTried) -> bool:
         """Whether the first window is to begin anew, across whose layer tiles are halved after all.
