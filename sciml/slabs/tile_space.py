@@ -504,6 +504,15 @@ class TileSpace:
         found = torch.zeros(self.halves.shape, dtype=torch.bool)
         return found.index_put_((tiles,), lengths > _SHORT * lengths.amax(1, keepdim=True), accumulate=True)
 
+    def varying(self, field: str, weights: Tensor) -> Tensor:
+        """Along which coordinates, ``(T, D)``, a field with coefficients ``(1, T K)`` varies most within tiles."""
+        found, number = torch.zeros_like(self.halves), self.problem.fields.index(field)
+        for trace, lives in self.everywhere:
+            slopes = [trace.jet(self.local(weights), (name,))[0] * lives[number] for name in self.names]
+            found[trace.tiles] = torch.stack([each.square().sum(1).sqrt() for each in slopes], dim=1)
+        found = found * self.halves
+        return found > _SHORT * found.amax(1, keepdim=True)
+
     def _place_of(self, field: str) -> tuple[Tensor, Tensor]:
         """A tile, ``(1,)``, on which a field lives, and a place in it, ``(1, 1, D)``."""
         number = self.problem.fields.index(field)

@@ -34,7 +34,9 @@ _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
 # What halving few tiles leaves of an error at best.
 _AT_BEST = 0.25
-_CONTRADICTED, _HALF = 0.03, 0.5
+_CONTRADICTED = 0.03
+# On what share of the tiles a start is missed at most that jumps: on more it is fine, and finer tiles resolve it.
+_FEW = 0.5
 # What longer windows aim at, as a share of the target: digits in time cost little, but those that space has not are in vain,
 # and short windows amplify waves. Space has not more where the target is so many times what was aimed at.
 _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
@@ -208,10 +210,11 @@ class TileWindows(SlabAttempt):
         level, earlier = 0, math.inf
         while (made := self._at(level)) is not None:
             gaps = [float(each.square().mean().sqrt()) for _, each in self._contradictions(*made, begin, end)]
-            worst = max([float(self._missed_of_start(made[0], begin)[0].max()), *gaps])
+            missed, _ = self._missed_of_start(made[0], begin)
+            worst, few = max([float(missed.max()), *gaps]), float((missed > _CONTRADICTED).double().mean()) <= _FEW
             if worst <= _CONTRADICTED:
                 return level
-            if worst > _USELESS * earlier:
+            if few and worst > _USELESS * earlier:
                 break
             level, earlier = level + 1, worst
         self._jumps = True
@@ -244,18 +247,12 @@ class TileWindows(SlabAttempt):
         for number, own in enumerate(self._starts(space, begin, None)):
             if not len(own):
                 continue
-            missed = self._misses(space, number, own, begin)[0] / self._units[number]
-            for trace, lives in space.everywhere:
-                slopes = [trace.jet(space.local(own[:1]), (each,))[0] * lives[number] for each in space.names]
-                varies = torch.stack([each.square().sum(1).sqrt() for each in slopes], dim=1) * space.halves[trace.tiles]
-                mostly = varies > _HALF * varies.amax(1, keepdim=True)
-                worse = (missed > worst)[trace.tiles]
-                along[trace.tiles] = torch.where(worse[:, None], mostly, along[trace.tiles])
+            name, unit = self._problem.fields[number], self._units[number]
             # A jump along the sides of tiles is missed by none of them.
-            jumps = space.torn(self._problem.fields[number], own[:1]) / self._units[number]
-            worst = worst.maximum(missed)
-            along = torch.where((jumps.amax(1) > worst)[:, None], jumps > _CONTRADICTED, along)
-            worst = worst.maximum(jumps.amax(1))
+            missed, jumps = self._misses(space, number, own, begin)[0] / unit, space.torn(name, own[:1]) / unit
+            for size, ways in ((missed, space.varying(name, own[:1])), (jumps.amax(1), jumps > _CONTRADICTED)):
+                along = torch.where((size > worst)[:, None], ways, along)
+                worst = worst.maximum(size)
         return worst, along
 
     def _misses(self, space: TileSpace, number: int, own: Tensor, begin: float) -> Tensor:

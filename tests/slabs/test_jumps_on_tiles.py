@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from candidates import workspace
 from scipy.special import j0, j1, jn_zeros
 
 import sciml
 from sciml import d
 from sciml.models.bases import gauss
 from sciml.slabs.tile_space import TileSpace
+from sciml.strategies.tile_slabs import TileWindows
 
 DISK = sciml.Disk((0, 0), 1)
 RADIUS = 0.4
@@ -33,6 +35,10 @@ class Halves(Spot):
     """From a half that is hot: the jump lies along sides of tiles, and ends at the rim."""
 
     conditions = [sciml.Initial(u=lambda x, y: (x > 0).to(x)), Spot.conditions[1]]
+
+
+# A wave that fades towards the rim, which it does not contradict.
+FINE = sciml.Initial(u=lambda x, y: torch.sin(55 * x) * torch.exp(-12 * (x**2 + y**2)) * (torch.cos(50 * y) + 1))
 
 
 def series(r, t):
@@ -109,6 +115,20 @@ def test_what_stands_for_what_is_missed_is_as_large_and_rough():
     # Of five sixths of degree eight, in the plane.
     for one, two in [(0, 0), (1, 0), (2, 3), (0, 6)]:
         assert float((values * grid[:, 0] ** one * grid[:, 1] ** two @ weights).abs().max()) < 1e-10
+
+
+@pytest.mark.parametrize(("start", "jumps"), [(Spot.conditions[0], True), (Halves.conditions[0], True), (FINE, False)])
+def test_fine_starts_are_no_jumps(start, jumps):
+    """Both are missed by as much on coarse tiles and on those after them; a jump by few of them."""
+
+    class Begun(Spot):
+        conditions = [start, Spot.conditions[1]]
+
+    work = workspace(Begun())
+    windows = TileWindows(work.discrete, work.log, 1e-6, 1e-3)
+    level = windows._resolving_start(0.0, 0.01)
+    assert windows._jumps == jumps
+    assert (level > 1) != jumps
 
 
 @pytest.mark.slow
