@@ -38,7 +38,7 @@ class Halves(Spot):
 
 
 # A wave that fades towards the rim, which it does not contradict.
-FINE = sciml.Initial(u=lambda x, y: torch.sin(90 * x) * torch.cos(81 * y) * (1 - x**2 - y**2) ** 2)
+FINE = sciml.Initial(u=lambda x, y: torch.sin(75 * x) * torch.cos(67.5 * y) * (1 - x**2 - y**2) ** 4)
 
 
 def series(r, t):
