@@ -89,8 +89,6 @@ _SECONDS, _SILENT = 600.0, 2.0
 _SETTINGS = "points", "weights", "exact", "dtype", "seed", "sampler", "early_stopping", "tolerance", "windows", "freeze"
 # For how long an integration by SciPy may look for doubts, at least.
 _LEAST_LOOK = 2.0
-# The relative error of a success, as a part of the tolerance for residuals.
-_ERROR = 0.02
 # What rounding to fewer digits may change of a field's size.
 _ROUNDING = 1e-4
 # Points of each place on which an interrupted fit is judged.
@@ -182,12 +180,13 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     spread = spread_of(judged.setup, inference) if best.spread is None else best.spread
     if spread is not None and best.teacher is not None:
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
-    errors = dict(best.errors)
-    if not (errors or best.doubt) and best.solved and status not in ENDED:
-        alone = setup.measurements is None and not setup.raw
+    errors, spent = dict(best.errors), log.spent and status == "stopped"
+    whole = best.solved and (spent or status not in ENDED)
+    if not (errors or best.doubt) and whole:
+        alone = setup.measurements is None and not setup.raw and not spent
         errors = estimated_error(setup, options.seed, best.residual) if alone else {}
         errors = errors or {name: min(1.0, each) for name, each in best.at_most.items()}
-    reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, _ERROR * options.tolerance)]
+    reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, options.largest_error)]
     # What the noise of measurements adds is an error of the answer, and none of the way it was found; where equations do not
     # hold it says nothing alone.
     noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)
@@ -196,15 +195,18 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     unknown = left_open(judged.setup, noise)
     reasons += unknown.values()
     errors |= dict.fromkeys(unknown, 1.0)
-    if best.solved and not reasons and status not in ENDED and setup.measurements is None:
+    # Within the budget it may be that nothing better was found, but what was found is good enough.
+    short = spent and not (best.solved and errors)
+    if whole and not short and not reasons and setup.measurements is None:
         with process_group.alone():
-            unsure = doubt(setup.problem, setup.trial, best.residual, max(_LEAST_LOOK, log.seconds), options.tolerance)
+            look = _LEAST_LOOK if spent else max(_LEAST_LOOK, log.seconds)
+            unsure = doubt(setup.problem, setup.trial, best.residual, look, options.tolerance)
         unsure = process_group.agreed(unsure)
         reasons += [] if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
-    spent = log.spent and status == "stopped"
     if spent:
-        said = f"the budget of {log.budget.seconds:g} s was spent before the solution was good enough; give more by seconds="
+        enough = "give more by seconds=" if short or reasons else "the solution is good enough, and may be better with more"
+        said = f"the budget of {log.budget.seconds:g} s was spent{' before the solution was good enough' * short}; {enough}"
     if message and status in _MESSAGES:
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
@@ -223,7 +225,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         unknowns=unknowns_frame(inference.estimates),
         history=pd.DataFrame(log.history),
         residuals=issued.residuals,
-        success=status in ("converged", "plateau", "budget", "stopped") and not reasons and not spent,
+        success=status in ("converged", "plateau", "budget", "stopped") and not reasons and not short,
         status=status,
         message="; ".join([said, *reasons, *remarks]),
         nit=log.steps,
@@ -365,9 +367,9 @@ def fit(
         resume: continue what ``out`` holds, to the same bits as if it had not been interrupted; a fit that was finished there
             is read from its file, and where there is none it begins.
         progress: show a live line; by default in a terminal, of fits that take longer than two seconds.
-        seconds: the budget of time. When it is spent, the step under way ends, and the best so far is returned, which is no
-            success. By default ten minutes where the problem decides the way, no limit where a model, a solver or a strategy
-            is given.
+        seconds: the budget of time. When it is spent, the step under way ends, and the best so far is returned, which is a
+            success only if its estimated error is small enough. By default ten minutes where the problem decides the way, no
+            limit where a model, a solver or a strategy is given.
         memory: the budget of memory in bytes for the grids, tiles and factors of one method; by default a third or so of what
             is free.
         distributed: under ``torchrun``, let all processes work on this fit: those solvers that are named, or train a model

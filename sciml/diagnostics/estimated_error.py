@@ -61,6 +61,8 @@ _MOST_WINDOWS, _SPIKED = 40, 1e3
 # Relative residuals of which little but rounding may be left, those that are rounding of derivatives, and what is rounding of a
 # field beside a larger one.
 _ROUNDED, _ALL_ROUNDING, _ROUNDING = 1e-7, 1e-11, 1e-13
+# From what share of its size on an error may be all that there is of a field; what of its natural size is its size then.
+_ALL_ERROR, _NEXT_TO_NOTHING = 0.03, 1e-3
 
 
 def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf) -> dict[str, float]:
@@ -100,8 +102,9 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
     if len(pieces) > 1 and worst() <= _ALL_ROUNDING:
         # Many windows may add up more of it than such residuals can tell.
         errors = errors.clamp(min=worst())
+    relative = relative_errors((errors.nan_to_num(math.inf) * unit).tolist(), size.tolist(), setup.trial)
     # Beyond its own size a field is wrong, and the linear equation does not say by how much.
-    return dict(zip(setup.problem.fields, errors.nan_to_num(1.0).clamp(max=1.0).tolist(), strict=True))
+    return {name: min(1.0, each) for name, each in zip(setup.problem.fields, relative, strict=True)}
 
 
 def _agree(one: Tensor, two: Tensor) -> bool:
@@ -224,12 +227,10 @@ def relative_scatter(
 ) -> dict[str, float]:
     """The relative L2 error of each field that standard errors at points ``(n, D)``, each ``(n,)``, lead one to expect."""
     points = draw(Interior(), problem.domain, _SCATTERED, np.random.default_rng([seed, 52])).points[0]
-    errors, values = errors_at(points), predicted(trial, points).double().cpu().numpy()
-    columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
-    lives = {name: problem.lives(name, columns) for name in problem.fields}
-    sizes = significant([float(np.linalg.norm(values[lives[name], column])) for column, name in enumerate(problem.fields)])
-    found = (float(np.linalg.norm(errors[name][lives[name]])) / size for name, size in zip(problem.fields, sizes, strict=True))
-    return {name: min(error, 1.0) for name, error in zip(problem.fields, found, strict=True)}
+    errors = errors_at(points)
+    changes = torch.from_numpy(np.stack([errors[name] for name in problem.fields], axis=1))
+    found = relative_l2(problem, points, changes, predicted(trial, points), trial)
+    return {name: min(error, 1.0) for name, error in found.items()}
 
 
 def left_open(setup: DiscreteProblem, scatter: Mapping[str, float]) -> dict[str, str]:
@@ -273,6 +274,36 @@ def significant(sizes: Sequence[float]) -> list[float]:
     """The sizes of fields, of which one that is zero to rounding has no size of its own: that of the largest stands for it."""
     largest = max(sizes, default=0.0)
     return [(size if size > _ROUNDING * largest else largest) or 1.0 for size in sizes]
+
+
+def relative_l2(problem: Problem, points: Tensor, changes: Tensor, values: Tensor, trial: Any) -> dict[str, float]:
+    """Relative L2 norms of changes ``(n, F)`` of the fields ``(n, F)`` of a trial function at points ``(n, D)``."""
+    errors, sizes = (root_mean_squares(problem, points, each).tolist() for each in (changes, values))
+    return dict(zip(problem.fields, relative_errors(errors, sizes, trial), strict=True))
+
+
+def root_mean_squares(problem: Problem, points: Tensor, values: Tensor) -> Tensor:
+    """Of fields ``(n, F)`` at points ``(n, D)``, each where it lives: ``(F,)``."""
+    columns = dict(zip(problem.coordinates, points.cpu().numpy().T, strict=True))
+    lives = torch.from_numpy(np.stack([problem.lives(name, columns) for name in problem.fields], axis=1)).to(values.device)
+    # Where a field does not live it may be anything, not a number too.
+    return (torch.where(lives, values.square(), 0.0).sum(0) / lives.sum(0).clamp_min(1)).sqrt()
+
+
+def relative_errors(errors: Sequence[float], sizes: Sequence[float], trial: Any) -> list[float]:
+    """Relative errors of the fields of a trial function, from the root mean squares of these and of their errors.
+
+    Of a field that is next to nothing, such as the velocity across a channel or the pressure between cylinders that turn, the
+    error is all that there is: it is told as a share of a thousandth of the field's natural size.
+    """
+    scaled = getattr(trial, "windows", [trial])[0]
+    natural = scaled.scale.tolist() if hasattr(scaled, "scale") else [0.0] * len(sizes)
+
+    def of(error: float, size: float, usual: float) -> float:
+        own = error / size
+        return own if own <= _ALL_ERROR else min(own, error / max(size, _NEXT_TO_NOTHING * usual))
+
+    return [of(*each) for each in zip(errors, significant(sizes), natural, strict=True)]
 
 
 def missed(errors: Mapping[str, float], limit: float) -> list[str]:

@@ -82,11 +82,18 @@ class Candidate:
         return not self.solved, self.residual
 
     @property
+    def known(self) -> float:
+        """The largest relative error of a field, as far as it is known by more than residuals; infinite where it is not."""
+        return max((self.errors or self.at_most).values(), default=math.inf)
+
+    @property
     def ended(self) -> bool:
         """Whether nothing more should be tried: numbers were not finite, or somebody wants the end."""
         return self.status in ENDED
 
 
+# What of the tolerance, which is one of residuals, an error may be.
+_ERROR = 0.02
 # What of the free memory of an accelerator one method may take: nothing else is there.
 _ACCELERATOR = 0.8
 
@@ -204,6 +211,11 @@ class Options:
     weightings: Weightings = field(default_factory=Weightings)
     enough: float = 0.0
 
+    @property
+    def largest_error(self) -> float:
+        """The estimated relative error of a field up to which a solution is a success."""
+        return _ERROR * self.tolerance
+
 
 @dataclass(frozen=True)
 class Varied:
@@ -320,7 +332,9 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
     """
     best: Candidate | None = None
     for way in ways:
-        if way.last_resort and best is not None and best.sufficient:
+        # A network is hardly closer than a solution that is known to be close, and takes long.
+        close = best is not None and way.dense and best.solved and best.known <= work.options.largest_error
+        if way.last_resort and best is not None and (best.sufficient or close):
             work.choices.append(f"{way.name}: not tried, what was found is good enough")
             continue
         work.log.begin()

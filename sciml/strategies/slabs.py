@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml.diagnostics.estimated_error import significant
+from sciml.diagnostics.estimated_error import relative_errors
 from sciml.geometry import Box, Face, Interior, OnFaces, Opposite, Within
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
@@ -217,8 +217,8 @@ class SlabAttempt(ABC):
             return Verdict()
         squares = torch.stack([self._squares[begin] for begin in edges[:-1]])
         error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
-        units = torch.tensor(significant(size.tolist()), dtype=torch.float64)
-        found = Verdict(at_most=dict(zip(self._problem.fields, (error / units).clamp(min=_NO_BETTER).tolist(), strict=True)))
+        relative = [max(each, _NO_BETTER) for each in relative_errors(error.tolist(), size.tolist(), self.setup.trial)]
+        found = Verdict(at_most=dict(zip(self._problem.fields, relative, strict=True)))
         if not math.isfinite(self._over):
             return found
         said = (

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.diagnostics.certificate import Certificate
-from sciml.diagnostics.estimated_error import significant
+from sciml.diagnostics.estimated_error import relative_l2, significant
 from sciml.geometry import Interior, OnFaces, PointSet, draw
 from sciml.jets import jets_of
 from sciml.problem import Problem
@@ -215,10 +215,5 @@ def distances(setup: DiscreteProblem, teacher: nn.Module, seed: int) -> Mapping[
     """The relative L2 distance of each field from a teacher, on fresh points where the field lives."""
     problem = setup.problem
     points = draw(Interior(), problem.domain, _FRESH, np.random.default_rng([seed, 42])).points[0]
-    own, true = (predicted(each, points).double().numpy() for each in (setup.trial, teacher))
-    columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
-    gaps, sizes = (
-        [float(np.linalg.norm(each[problem.lives(name, columns), number])) for number, name in enumerate(problem.fields)]
-        for each in (own - true, true)
-    )
-    return {name: gap / size for name, gap, size in zip(problem.fields, gaps, significant(sizes), strict=True)}
+    own, true = (predicted(each, points) for each in (setup.trial, teacher))
+    return relative_l2(problem, points, own - true, true, teacher)

@@ -6,13 +6,15 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from sciml.diagnostics.estimated_error import relative_l2, root_mean_squares
 from sciml.errors import SolverError
-from sciml.models import Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import CPU
@@ -34,7 +36,9 @@ _LEVELS = {
 # How often tiles at the ends of an interval are halved.
 _TO_THE_ENDS = 18
 # Multiplications that one factorisation may take, and while what was found is no success; the part of the free memory.
-_EFFORT, _EFFORT_IN_NEED, _SUCCESS = 5e11, 4e12, 1e-3
+_EFFORT, _EFFORT_IN_NEED = 5e11, 4e12
+# Multiplications that take as long as everything else that a level of refinement does at least.
+_BESIDE = 1e10
 # Matrices of a tile's width that are held for each tile, beside the factor.
 _TABLES = 30
 _EXACT, _GOOD = 1e-8, 1e-4
@@ -42,6 +46,8 @@ _EXACT, _GOOD = 1e-8, 1e-4
 _CHANGED, _FALLS = 1e-3, 0.3
 # How many times the change of a local refinement may be that of an earlier one; what is left if there is a gain.
 _SEEMED, _GAINS = 10.0, 0.5
+# How many times larger than thought a field is that rows are weighed anew for.
+_ALIKE_IN_SIZE = 4.0
 # The least difference of what is left on the rows of coarser and of finer tiles, as a share, from which errors are told.
 _ALIKE = 1e-4
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
@@ -123,7 +129,7 @@ class Tiles(Strategy):
             effort, numbers, elsewhere = space.effort(budget.accelerator)
             tables = _TABLES * len(model.live) * (space.fields_a_tile * model.width) ** 2
             needed, there = 8.0 * (numbers + tables), 8.0 * (elsewhere + tables) * bool(elsewhere)
-            most = _EFFORT_IN_NEED if found is None or found.residual > _SUCCESS else _EFFORT
+            most = _EFFORT_IN_NEED if found is None or found.residual > work.options.largest_error else _EFFORT
             dear = effort > most and self.degree is None
             if dear or not budget.holds(_MEMORY, needed, there):
                 limit = f"{effort:.0e} multiplications, and {most:.0e} are the most"
@@ -136,11 +142,15 @@ class Tiles(Strategy):
                 space = next(levels, None)
                 continue
             taken, left = work.log.seconds - began, work.log.budget.seconds - work.log.seconds
-            if taken * effort / dearest > left:
+            if taken * (effort + _BESIDE) / (dearest + _BESIDE) > left:
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
             solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
+            resized = None if work.linear else _resized(work, solved)
+            if resized is not None:
+                solved, more, jump, squares = _solved(work, space, resized, near=True)
+                steps += more
             changes = {} if last is None else _changes(work, solved, last)
             at_most = so_far.at_most(changes, space.left(squares), model.alike)
             # Without anything to compare with, what is left on the rows has to do.
@@ -251,8 +261,8 @@ def _solved(
     work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool
 ) -> tuple[DiscreteProblem, int, float, Tensor]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
-    model = space.model
-    trial = work.discrete.with_model(model).trial.cpu()
+    model, setup = space.model, work.discrete if last is None else last
+    trial = setup.with_model(model).trial.cpu()
     rows = TileRows(space.problem, space, trial, [work.seed, 10], accelerator=work.log.budget.accelerator)
     shape = model.coefficients.shape
 
@@ -277,14 +287,32 @@ def _solved(
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
         settled, idle = (_NEARLY, 1) if near else (_SETTLED, _IDLE)
-        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
+        damped = partial(DampedGaussNewton, _TINY, 0.1, least=_TINY, rest=_TINY, lengths=_LENGTHS, by_errors=True)
+        method = damped(tolerance=settled, patience=idle)
         found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS, lambda: work.log.overdue)
         return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
-    return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
+    return setup.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
+
+
+def _resized(work: Workspace, solved: DiscreteProblem) -> DiscreteProblem | None:
+    """The same function in units of the sizes that its fields have, or None where these are about what was thought.
+
+    What no condition prescribes, such as a pressure, may be a thousand times larger than thought, and its continuity would
+    weigh as much more than equations.
+    """
+    points = torch.cat([block.sample.points[0] for block in work.discrete.held])
+    usual, scale = work.discrete.trial.scale, solved.trial.scale
+    size = root_mean_squares(work.problem, points, solved.trial(points)).nan_to_num(0.0).maximum(usual)
+    if bool((size < _ALIKE_IN_SIZE * scale).all() and (scale < _ALIKE_IN_SIZE * size).all()):
+        return None
+    model = copy.deepcopy(solved.trial.model)
+    model.coefficients.mul_((scale / size)[:, None].to(model.coefficients))
+    trial = Scaled(model, solved.problem.domain.lower, solved.problem.domain.upper, solved.trial.offset.tolist(), size.tolist())
+    return solved.with_trial(trial.to(solved.trial.offset))
 
 
 def sensitivities(
@@ -322,12 +350,5 @@ def _changes(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) -> 
     """The root mean square by which each field has changed, as a fraction of its size."""
     points = torch.cat([points for block in work.discrete.held for points in block.sample.points])
     points = points[torch.from_numpy(np.asarray(work.problem.domain.contains(points.cpu().numpy())))]
-    columns = dict(zip(work.problem.coordinates, points.cpu().numpy().T, strict=True))
-    lives = torch.stack([torch.from_numpy(work.problem.lives(name, columns)) for name in work.problem.fields], dim=1)
-    one, two, lives = now.trial(points), before.trial(points), lives.to(points)
-
-    def size_of(values: Tensor) -> Tensor:
-        return ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
-
-    found = size_of(one - two) / size_of(one - now.trial.offset).maximum(size_of(one)).clamp_min(1e-300)
-    return dict(zip(work.problem.fields, torch.nan_to_num(found, math.inf, math.inf).tolist(), strict=True))
+    values = now.trial(points)
+    return relative_l2(work.problem, points, (values - before.trial(points)).nan_to_num(math.inf), values, now.trial)
