@@ -209,8 +209,11 @@ class CollocationSystem:
                 f"{type(self.problem).__name__}: residuals or their derivatives are not finite at the starting values "
                 f"{listed([f'{each:g}' for each in starts])} of {listed(self.problem.fields)}"
             )
+        taken = 0.0
         for number in range(_STEPS):
-            self._budget.check()
+            # A step takes about as long as the one before.
+            self._budget.check(ahead=taken)
+            began = self._budget.spent
             step = -(_solved_square(jacobian, rows) if square else self._least(jacobian, rows))
             share = 1.0
             while True:
@@ -238,6 +241,7 @@ class CollocationSystem:
             if settled or size == 0.0:
                 self._check_determined(pieces, jacobian)
                 return now, number + 1
+            taken = self._budget.spent - began
         raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
 
     def _check_determined(self, pieces: list[_Piece], jacobian: scipy.sparse.csr_array) -> None:

@@ -61,10 +61,10 @@ class Budget:
         """Allow the next integrations no more than a share of the time that is left."""
         self.granted = self.spent + share * (self.seconds - self.spent)
 
-    def check(self, t: float | None = None) -> None:
-        """Count one evaluation; an ``IntegrationError`` when the time is over."""
+    def check(self, t: float | None = None, ahead: float = 0.0) -> None:
+        """Count one evaluation; an ``IntegrationError`` when the time is over, or will be in so many seconds."""
         self.evaluations += 1
-        if self.over:
+        if self.spent + ahead > min(self.granted, self.seconds):
             where = "" if t is None else f" at t = {t:.6g}"
             share = "" if self.granted >= self.seconds else f" ({self.granted:.2g} s of it were granted to this grid)"
             raise IntegrationError(f"the time limit of {self.seconds:g} s was reached{where}{share}; raise time_limit")

@@ -25,7 +25,7 @@ RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 8192
 _SHARE = 0.1
 _CHEAP = 0.05
-# How the time for a grid grows with its nodes, at least; in the plane with the factors of an implicit method.
+# How the time for a grid grows with its nodes, at least; in the plane with that of factors.
 _GROWS, _GROWS_IMPLICIT = 1.25, 2.0
 # By how much grids may differ that are right to a tolerance, and how fast differences must fall to tell that.
 _APART, _FALLING = 100.0, 0.25
@@ -142,7 +142,8 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             found.ended = "finer grids of this kind would not agree much better"
             return found
         last = budget.spent - before, grid.size
-        grows = _GROWS_IMPLICIT if len(grid.coordinates) > 1 and "Radau" in solved.solver else _GROWS
+        factors = len(grid.coordinates) > 1 and any(each in solved.solver for each in ("Radau", "collocation"))
+        grows = _GROWS_IMPLICIT if factors else _GROWS
     if found is None:
         assert failure is not None
         raise failure

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -19,6 +20,8 @@ from sciml.problem.observations import Observation, Prior
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
 _ROUNDING = 2.0**-52
+# Attempts at a size, and how far from one what it reaches may be.
+_ATTEMPTS, _SURELY = 12, 0.8
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -26,7 +29,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
     or Dirichlet condition prescribes; fields about which nothing is prescribed but zeros take the size at which the
-    equations balance their own inhomogeneous parts (a source), or 1. What is less than rounding beside the largest of all
+    equations balance, or 1. What is less than rounding beside the largest of all
     prescribed values is a zero, such as the tail of a pulse.
     """
     offset = dict.fromkeys(problem.fields, 0.0)
@@ -46,20 +49,55 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     largest = max(scale.values(), default=0.0)
     scale = {name: size if size > _ROUNDING * largest else 0.0 for name, size in scale.items()}
 
-    def sizes(silent: float) -> Sizes:
-        """``silent`` for the fields about which nothing is prescribed but zeros."""
-        return {name: (offset[name], size if size > 0 else silent) for name, size in scale.items()}
+    scale = _balanced(problem, blocks, offset, scale)
+    return {name: (offset[name], scale[name]) for name in problem.fields}
 
-    def equations(silent: float) -> float:
-        residuals = _on_natural_jets(problem, blocks, sizes(silent))
-        return max((_typical(residuals[name]) for name in problem.equations), default=0.0)
 
-    if all(size > 0 for size in scale.values()):
-        return sizes(1.0)
-    # Of sources, by residuals of unit fields: where both balance.
-    source, unit = equations(0.0), equations(1.0)
-    ratio = source / unit if unit > 0 else 1.0
-    return sizes(ratio if math.isfinite(ratio) and ratio > 0 else 1.0)
+def _balanced(
+    problem: Problem, blocks: Sequence[Collocation], offset: Mapping[str, float], scale: Mapping[str, float]
+) -> dict[str, float]:
+    """Dominant balance: sizes of those fields that have none, one after the other.
+
+    A field has the size at which its terms reach the others' in one of the equations: sources, and fields whose sizes are
+    known. A temperature drives a flow until this carries as much heat as is conducted, and a pressure bears the weight.
+    """
+    found = dict(scale)
+
+    def residuals(more: dict[str, float]) -> dict[str, Tensor]:
+        sizes = {name: (offset[name], size) for name, size in (found | more).items()}
+        values = _on_natural_jets(problem, blocks, sizes)
+        return {name: values[name] for name in problem.equations}
+
+    while silent := [name for name, size in found.items() if size == 0]:
+        others = residuals({})
+        bounds = {name: bound for name, values in others.items() if (bound := _root_mean_square(values)) > 0}
+
+        def reached(name: str, size: float, others: dict[str, Tensor] = others, bounds: dict[str, float] = bounds) -> float:
+            """The largest of a field's terms, as a share of the others."""
+            moved = residuals({name: size})
+            return max((_typical(moved[each] - others[each]) / bound for each, bound in bounds.items()), default=0.0)
+
+        sizes = {name: size for name in silent if (size := _at_one(partial(reached, name))) > 0}
+        # What nothing drives has no size: it may be one.
+        found.update(sizes or dict.fromkeys(silent, 1.0))
+    return found
+
+
+def _at_one(reached: Callable[[float], float]) -> float:
+    """Where a growing function of a size is 1, about, by the secant method on logarithms; 0 where it is none."""
+    size, power = 1.0, 1.0
+    before: tuple[float, float] | None = None
+    for _ in range(_ATTEMPTS):
+        value = reached(size)
+        if not (math.isfinite(value) and value > 0):
+            return 0.0 if before is None else size
+        if before is not None and size != before[0] and value != before[1]:
+            power = min(max(math.log(value / before[1]) / math.log(size / before[0]), 0.5), 4.0)
+        before = size, value
+        if _SURELY < value < 1 / _SURELY:
+            break
+        size *= value ** (-1 / power)
+    return size
 
 
 def term_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes, least_draws: int = 1) -> dict[str, float]:
@@ -121,6 +159,12 @@ def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Siz
         evaluation = Evaluation.of(bound, block.sample.points, jets, block.sample.normals)
         found |= {term.name: term.evaluate(evaluation).detach() for term in block.terms}
     return found
+
+
+def _root_mean_square(values: Tensor) -> float:
+    """Of the finite values: a source that is small but at one place drives no less."""
+    finite = values[torch.isfinite(values)]
+    return float(finite.square().mean().sqrt()) if len(finite) else 0.0
 
 
 def _typical(values: Tensor) -> float:

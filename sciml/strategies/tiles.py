@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.diagnostics.estimated_error import relative_l2, root_mean_squares
+from sciml.diagnostics.estimated_error import relative_l2
 from sciml.errors import SolverError
-from sciml.models import Scaled, Tiles as TilePolynomials
+from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import CPU
@@ -46,8 +46,6 @@ _EXACT, _GOOD = 1e-8, 1e-4
 _CHANGED, _FALLS = 1e-3, 0.3
 # How many times the change of a local refinement may be that of an earlier one; what is left if there is a gain.
 _SEEMED, _GAINS = 10.0, 0.5
-# How many times larger than thought a field is that rows are weighed anew for.
-_ALIKE_IN_SIZE = 4.0
 # The least difference of what is left on the rows of coarser and of finer tiles, as a share, from which errors are told.
 _ALIKE = 1e-4
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
@@ -147,10 +145,6 @@ class Tiles(Strategy):
                 break
             began, dearest = work.log.seconds, effort
             solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
-            resized = None if work.linear else _resized(work, solved)
-            if resized is not None:
-                solved, more, jump, squares = _solved(work, space, resized, near=True)
-                steps += more
             changes = {} if last is None else _changes(work, solved, last)
             at_most = so_far.at_most(changes, space.left(squares), model.alike)
             # Without anything to compare with, what is left on the rows has to do.
@@ -261,8 +255,8 @@ def _solved(
     work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool
 ) -> tuple[DiscreteProblem, int, float, Tensor]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
-    model, setup = space.model, work.discrete if last is None else last
-    trial = setup.with_model(model).trial.cpu()
+    model = space.model
+    trial = work.discrete.with_model(model).trial.cpu()
     rows = TileRows(space.problem, space, trial, [work.seed, 10], accelerator=work.log.budget.accelerator)
     shape = model.coefficients.shape
 
@@ -295,24 +289,7 @@ def _solved(
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
-    return setup.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
-
-
-def _resized(work: Workspace, solved: DiscreteProblem) -> DiscreteProblem | None:
-    """The same function in units of the sizes that its fields have, or None where these are about what was thought.
-
-    What no condition prescribes, such as a pressure, may be a thousand times larger than thought, and its continuity would
-    weigh as much more than equations.
-    """
-    points = torch.cat([block.sample.points[0] for block in work.discrete.held])
-    usual, scale = work.discrete.trial.scale, solved.trial.scale
-    size = root_mean_squares(work.problem, points, solved.trial(points)).nan_to_num(0.0).maximum(usual)
-    if bool((size < _ALIKE_IN_SIZE * scale).all() and (scale < _ALIKE_IN_SIZE * size).all()):
-        return None
-    model = copy.deepcopy(solved.trial.model)
-    model.coefficients.mul_((scale / size)[:, None].to(model.coefficients))
-    trial = Scaled(model, solved.problem.domain.lower, solved.problem.domain.upper, solved.trial.offset.tolist(), size.tolist())
-    return solved.with_trial(trial.to(solved.trial.offset))
+    return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
 
 
 def sensitivities(
