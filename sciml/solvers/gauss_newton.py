@@ -33,8 +33,6 @@ _ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-13, 60
 _HALVINGS = 12
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
 _NOTHING, _WORTH = 0.9, 0.2
-# Parts of a step whose residual grows that are tried, by halves; how long it is beside the position at least.
-_PARTS, _WORTH_A_LOOK = 7, 1e-3
 # Rank tolerances: where rows are fewer than columns, and of a second trial with fewer directions.
 _FEW_ROWS, _COARSER, _COARSEST = 1e-14, 1e4, 1e-10
 
@@ -215,40 +213,13 @@ def column_norms(slopes: Tensor) -> Tensor:
     return torch.where(norms > 0, norms, torch.ones_like(norms))
 
 
-def error_oriented(newton: Callable[[Tensor], Tensor | None], position: Tensor, move: Tensor) -> Tensor | None:
-    """Error-oriented globalization of Newton's method: the longest part of a step after which the next step is shorter.
-
-    Where a product of two fields is small beside one of them, as at rest, the residual grows along the way to the solution, and
-    steps that must lower it creep. The next step foretells the error instead, whatever rows are weighed by.
-
-    Args:
-        newton: the step at a position, or None where there is none.
-        position: where ``move`` begins, ``(p,)``.
-        move: the step there.
-
-    Returns:
-        the part, or None where no part is long enough, or the step is too short to be worth it.
-
-    Reference: P. Deuflhard, Newton Methods for Nonlinear Problems, Springer 2004, sections 3.3 and 4.3.
-    """
-    size = float(move.norm())
-    if not size > _WORTH_A_LOOK * float(position.norm()):
-        return None
-    for halving in range(_PARTS):
-        share = 0.5**halving
-        ahead = newton(position + share * move)
-        if ahead is not None and float(ahead.norm()) <= (1 - share / 4) * size:
-            return share * move
-    return None
-
-
 @dataclass(frozen=True)
 class DampedGaussNewton:
     """Damped Gauss-Newton steps for as long as they lower a merit function, which need not be the sum of squares.
 
     The damping begins at ``first``, grows by ten until a step (or one of its ``lengths``) is accepted, up to
     ``most``, and falls by ``lowered`` after it; below ``least`` it becomes ``rest``. ``patience`` steps in turn below
-    ``tolerance`` end it. ``by_errors`` it may grow where the next step foretells a smaller error; see ``error_oriented``.
+    ``tolerance`` end it.
 
     Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and
     steps that must lower that loss can only be as long as the valley is straight. A step to the bottom of the
@@ -266,7 +237,6 @@ class DampedGaussNewton:
     patience: int = 1
     most: float = 1e6
     lengths: Sequence[float] = (1.0,)
-    by_errors: bool = False
 
     def minimise(
         self,
@@ -283,34 +253,26 @@ class DampedGaussNewton:
                 return position, value, count
             # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
             bound = math.nextafter(value * (1 + 1e-12), math.inf)
-            for tried, move, climbs in self._moves(linearise, position, damping):
+            for tried, move in self._moves(linearise(position), damping):
                 reached = merit(position + move)
-                if reached < bound or (climbs and math.isfinite(reached)):
+                if reached < bound:
                     damping = tried * self.lowered
                     break
             else:
                 return position, value, count
-            idle = idle + 1 if abs(value - reached) <= self.tolerance * value else 0
+            idle = idle + 1 if value - reached <= self.tolerance * value else 0
             position, value, damping = position + move, reached, damping if damping > self.least else self.rest
             if idle >= self.patience:
                 return position, value, count + 1
         return position, value, steps
 
-    def _moves(
-        self, linearise: Callable[[Tensor], DampedStep], position: Tensor, damping: float
-    ) -> Iterator[tuple[float, Tensor, bool]]:
-        """Dampings, moves and whether they may raise the merit, from the longest on."""
-        step, first = linearise(position), damping
+    def _moves(self, step: DampedStep, damping: float) -> Iterator[tuple[float, Tensor]]:
         while damping <= self.most:
             move = step(damping)
             if move is None:
                 damping = max(10 * damping, 1e3 * self.rest)
                 continue
-            yield from ((damping, length * move, False) for length in self.lengths)
-            if self.by_errors and damping == first:
-                part = error_oriented(lambda at: linearise(at)(first), position, move)
-                if part is not None:
-                    yield damping, part, True
+            yield from ((damping, length * move) for length in self.lengths)
             damping = max(10 * damping, self.least)
 
 
@@ -510,24 +472,11 @@ class _GaussNewtonRun(Run):
                 done = "converged" if self._slow >= 2 or reached > _NOTHING * value else None
                 return Step(torch.tensor(reached), terms, tried + 1, done, "steps no longer gain" if done else "")
         walled = "" if math.isfinite(reached) else described(objective, "the loss is not finite")
-        # The linear model must foresee a fall: at a minimum a step is rounding.
-        if not promised < (1 - _NOTHING) * value:
-            part = error_oriented(self._newton, position, solve(first))
-            if part is not None:
-                return Step(torch.tensor(merit(part)), terms, tried + 1)
         merit(torch.zeros_like(position))
         done, why = "converged", "no step lowers the loss any further"
         if walled:
             done, why = "diverged", f"no step can be taken, for even the shortest tried leads to where {walled}"
         return Step(torch.tensor(value), terms, tried + 1, done, why)
-
-    def _newton(self, position: Tensor) -> Tensor | None:
-        """The step at a position; None where nothing is finite."""
-        self._objective.assign(position)
-        rows, slopes = united(*self._objective.own_rows())
-        if not (math.isfinite(float(rows @ rows)) and bool(torch.isfinite(slopes).all())):
-            return None
-        return factorised(rows, slopes)[0](self._solver.rank_tolerance)
 
     def _by_chord(self) -> Step | None:
         """A step by the triangle of an earlier Jacobian, or None where a new one is needed."""

@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -281,8 +280,7 @@ def _solved(
             return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
         settled, idle = (_NEARLY, 1) if near else (_SETTLED, _IDLE)
-        damped = partial(DampedGaussNewton, _TINY, 0.1, least=_TINY, rest=_TINY, lengths=_LENGTHS, by_errors=True)
-        method = damped(tolerance=settled, patience=idle)
+        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
         found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS, lambda: work.log.overdue)
         return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
 
