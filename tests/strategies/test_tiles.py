@@ -17,6 +17,7 @@ from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
 from sciml.slabs.tile_space import Corners, TileSpace
 from sciml.strategies import CornerSingular, Tiles, search, select, tiles
+from sciml.strategies.search import Budget
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
 
@@ -442,3 +443,45 @@ def test_a_mean_that_is_no_level_is_left_to_others():
 
     with pytest.raises(sciml.SolverError, match="ties all tiles together"):
         sciml.fit(Tied(), strategy=sciml.strategies.Tiles())
+
+
+class Zero(sciml.Problem):
+    """A second field that is zero, as far as the first one is known: of e^x sin y the slope along x is the value."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u", "w"]
+    conditions = [
+        sciml.Dirichlet(u=lambda x, y: torch.exp(2 * x) * torch.sin(2 * y), on=domain.boundary),
+        sciml.Dirichlet(w=0.0, on=domain.boundary),
+    ]
+
+    @sciml.equation
+    def first(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    @sciml.equation
+    def second(self, u, w, x, y):
+        return sciml.laplacian(w, x, y) - d(u, x) + 2 * u
+
+
+def test_a_field_that_is_zero_is_judged_by_its_natural_size():
+    solution = sciml.fit(Zero())
+    assert solution.success
+    assert solution.choices[0].startswith("the problem is linear in its fields: polynomials on")
+    assert solution.estimated_error["w"] < 1e-3
+
+
+def test_a_coarse_level_does_not_forbid_the_next(monkeypatch):
+    # What it takes is more than its multiplications, which are few: here each level takes one second.
+    now, solved = [0.0], tiles._solved
+
+    def timed(*args, **settings):
+        now[0] += 1.0
+        return solved(*args, **settings)
+
+    work = workspace(Curved())
+    monkeypatch.setattr(tiles, "_solved", timed)
+    monkeypatch.setattr(type(work.log), "seconds", property(lambda self: now[0]))
+    work.log.budget = Budget(seconds=10.0)
+    assert candidate(Tiles(), work).residual < 1e-4
+    assert not any("would take longer" in each for each in work.choices)

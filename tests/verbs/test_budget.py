@@ -2,6 +2,7 @@
 
 import io
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from sciml import d, fitting
 from sciml.diagnostics.certificate import Certificate
 from sciml.errors import SolverError
 from sciml.solvers import ProgressLine
+from sciml.strategies.search import Budget
 
 
 class Front(sciml.Problem):
@@ -53,6 +55,48 @@ def test_when_the_seconds_are_spent_the_best_so_far_is_returned():
 
 def test_what_was_good_enough_when_the_seconds_ran_out_is_a_success():
     assert sciml.fit(Decay(), seconds=1e-3).success
+
+
+class Close(sciml.strategies.Tiles):
+    """Tiles that are known to be close, and go on to look for more."""
+
+    def candidates(self, work, best):
+        for found in super().candidates(work, best):
+            yield replace(found, accepted=False, sufficient=False, at_most={"u": 5e-4})
+
+
+class Slow(sciml.strategies.Tiles):
+    """Tiles whose last candidate is off by about ``error``, and which spend all of the time then."""
+
+    error = 5e-4
+
+    def candidates(self, work, best):
+        for found in super().candidates(work, best):
+            yield replace(found, accepted=False, sufficient=False, at_most={"u": self.error})
+        work.log.budget = Budget(seconds=1e-9)
+        work.log.solved("Tiles", 0.0, self.error, {}, best=self.error, most=1)
+        assert work.log.stopped
+
+
+def test_what_is_close_when_the_seconds_are_spent_is_a_success():
+    close = sciml.fit(Pierced(), strategy=Slow(4, 8))
+    assert close.success
+    assert "the solution is good enough" in close.message
+    assert close.estimated_error == {"u": 5e-4}
+
+
+def test_what_is_not_close_when_the_seconds_are_spent_is_none(monkeypatch):
+    monkeypatch.setattr(Slow, "error", 5e-3)
+    far = sciml.fit(Pierced(), strategy=Slow(4, 8))
+    assert not far.success
+    assert "give more by seconds=" in far.message
+    assert far.estimated_error == {"u": 5e-3}
+
+
+def test_networks_are_not_trained_beside_what_is_known_to_be_close():
+    found = sciml.fit(Pierced(), strategy=[Close(4, 8), sciml.strategies.Train()])
+    assert found.success
+    assert "Train: not tried, what was found is good enough" in found.choices
 
 
 def test_memory_bounds_the_tiles():

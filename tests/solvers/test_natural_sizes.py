@@ -1,0 +1,142 @@
+"""Natural sizes of fields about which nothing but zeros is prescribed, by dominant balance."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from candidates import workspace
+
+import sciml
+from sciml import d
+
+
+def sizes(problem):
+    return {name: size for name, (_, size) in workspace(problem).discrete.sizes.items()}
+
+
+class Convection(sciml.Problem):
+    """Natural convection in a square between a hot and a cold wall (G. de Vahl Davis, 1983)."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1))
+    fields = ["u", "v", "p", "T"]
+    rayleigh, prandtl = 1e3, 0.71
+    conditions = [
+        sciml.Dirichlet(u=0.0, v=0.0, on=domain.boundary),
+        sciml.Dirichlet(T=1.0, on=domain.face(x=0)),
+        sciml.Dirichlet(T=0.0, on=domain.face(x=1)),
+        sciml.Neumann(T=0.0, on=domain.faces("y")),
+        sciml.Mean(p=0.0),
+    ]
+
+    @sciml.equation
+    def along(self, u, v, p, x, y):
+        return u * d(u, x) + v * d(u, y) + d(p, x) - self.prandtl * sciml.laplacian(u, x, y)
+
+    @sciml.equation
+    def upward(self, u, v, p, T, x, y):
+        weight = self.rayleigh * self.prandtl * T
+        return u * d(v, x) + v * d(v, y) + d(p, y) - self.prandtl * sciml.laplacian(v, x, y) - weight
+
+    @sciml.equation
+    def heat(self, u, v, T, x, y):
+        return u * d(T, x) + v * d(T, y) - sciml.laplacian(T, x, y)
+
+    @sciml.equation
+    def mass(self, u, v, x, y):
+        return d(u, x) + d(v, y)
+
+
+def test_heat_drives_a_flow_until_this_carries_as_much_and_pressure_bears_the_weight():
+    found = sizes(Convection(rayleigh=1e6))
+    # Velocities are some tens to two hundred, the pressure is some hundred thousands.
+    assert found["T"] == 1
+    assert 1 < found["u"] < 100
+    assert 1 < found["v"] < 100
+    assert 1e4 < found["p"] < 1e6
+
+
+def test_natural_convection_carries_the_heat_of_the_benchmark():
+    solution = sciml.fit(Convection(), strategy=sciml.strategies.Spectral(20))
+    assert solution.success
+    x, y = (each.ravel() for each in np.meshgrid(*[(np.arange(100) + 0.5) / 100] * 2))
+    found = solution(x=x, y=y)
+    # Nusselt's number: what is carried and conducted across, by what is conducted at rest.
+    assert math.isclose(1 + float((found["u"] * found["T"]).mean()), 1.118, abs_tol=0.002)
+
+
+def test_tiles_follow_fields_that_are_larger_than_what_is_prescribed():
+    problem = Convection(rayleigh=1e4)
+    tiles = sciml.fit(problem, strategy=sciml.strategies.Tiles(4, 8))
+    spectral = sciml.fit(problem, strategy=sciml.strategies.Spectral(20))
+    assert tiles.error(spectral)["u"] < 0.02
+
+
+def test_products_of_a_field_with_itself_have_its_square():
+    found = sizes(sciml.gallery.problem("robertson"))
+    # At most 3.65e-5 of the second species is there, of the third up to one.
+    assert 1e-5 < found["b"] < 1e-4
+    assert 0.05 < found["c"] < 5
+
+
+@pytest.mark.parametrize("source", [1e-4, 1.0, 1e4])
+def test_a_source_tells_how_large_a_field_is(source):
+    class Membrane(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def balance(self, u, x, y):
+            return sciml.laplacian(u, x, y) + source
+
+    assert 0.02 * source < sizes(Membrane())["u"] < source
+
+
+def test_a_source_in_one_place_drives_no_less():
+    class Heated(sciml.Problem):
+        domain = sciml.Box(x=(-1, 1), y=(-1, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def balance(self, u, x, y):
+            return sciml.laplacian(u, x, y) + torch.exp(-((x - 0.3) ** 2 + y**2) / 0.01)
+
+    assert 1e-3 < sizes(Heated())["u"] < 1
+
+
+def test_a_field_drives_the_next_one():
+    class Chain(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["a", "b", "c"]
+        conditions = [sciml.Initial(a=1e3, b=0.0, c=0.0)]
+
+        @sciml.equation
+        def first(self, a, t):
+            return d(a, t) + a
+
+        @sciml.equation
+        def second(self, a, b, t):
+            return d(b, t) - 1e-3 * a
+
+        @sciml.equation
+        def third(self, b, c, t):
+            return d(c, t) - 1e-3 * b
+
+    found = sizes(Chain())
+    assert 0.1 < found["b"] < 10
+    assert 1e-4 < found["c"] < 1e-2
+
+
+def test_what_nothing_drives_may_be_one():
+    class Flat(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def straight(self, u, x):
+            return d(u, x, x)
+
+    assert sizes(Flat()) == {"u": 1.0}
