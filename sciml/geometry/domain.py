@@ -286,16 +286,18 @@ class Domain(ABC):
     def faces(self, *coordinates: str) -> Region:
         """Both faces of each coordinate named, ``box.faces("x")``; of every coordinate that has faces when none is named.
 
+        Of a box with holes they are what these leave of its faces.
+
         Raises:
             ProblemError: an unknown coordinate, or one without faces.
         """
         for name in coordinates:
             self._known(name)
         own = tuple(dict.fromkeys(side.coordinate for side in self.sides if isinstance(side, Face)))
-        names = coordinates or own
-        if not names or not set(names) <= set(own):
+        found = [self.opposite(name) for name in coordinates or own]
+        if not found or None in found:
             raise ProblemError(self._no_face(f"faces({', '.join(map(repr, coordinates))})"))
-        return Region(tuple(Face(name, side) for name in names for side in ("lower", "upper")))
+        return Region(tuple(side for each in found if each is not None for side in each.sides))
 
     def face(self, **position: float) -> Region:
         """The face at which one coordinate has one of its bounds, as in ``box.face(x=0)``.

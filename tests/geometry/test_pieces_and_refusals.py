@@ -75,3 +75,12 @@ def test_a_file_whose_surface_leaks_is_refused_with_the_place(tmp_path):
     trimesh.Trimesh(vertices, [triangles[0][::-1], *triangles[1:]], process=False).export(path)
     with pytest.raises(ProblemError, match="in the same sense by two triangles, the first from"):
         sciml.Polyhedron.read(path)
+
+
+def test_faces_of_a_box_with_a_hole_are_what_is_left_of_them():
+    box = sciml.Box(x=(0, 2), y=(0, 1))
+    pierced = box - sciml.Disk((1, 0.5), 0.2)
+    assert pierced.faces("y") == pierced.piece("y=0", "y=1")
+    assert (box - sciml.Disk((0, 0.5), 0.2)).faces("x").faces == pierced.faces("x").faces
+    with pytest.raises(sciml.errors.ProblemError, match="has no such face"):
+        sciml.Disk((0, 0), 1).faces("x")
