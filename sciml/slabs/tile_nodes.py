@@ -6,7 +6,7 @@ row asks for them. Rows are those of one node or join two: conditions at an inte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 import torch
@@ -18,12 +18,12 @@ from sciml.slabs.tile_space import TileSpace, TileTrace
 
 
 class Reach:
-    """The tiles of a site's traces and the fields that it asks for there."""
+    """The tiles of a site's traces and the fields that it asks for there, but for those that are left out."""
 
-    def __init__(self, evaluated: Evaluated) -> None:
-        site = evaluated.site
+    def __init__(self, evaluated: Evaluated, without: Collection[int] = ()) -> None:
+        site, parts = evaluated.site, [part for part in evaluated.parts if part.field not in without]
         self.tiles = [cast(TileTrace, trace).tiles for trace in site.traces]
-        self.fields = [{part.field for part in evaluated.parts if part.trace is trace} for trace in site.traces]
+        self.fields = [{part.field for part in parts if part.trace is trace} for trace in site.traces]
         self.whole = len(site.traces) == 1 and isinstance(site.term.place, Interior | Within)
 
 
