@@ -10,7 +10,7 @@ import sciml
 from sciml import d
 from sciml.models import RandomFeatures
 from sciml.models.radau import RadauIIA
-from sciml.slabs.newton_krylov import solve
+from sciml.slabs.newton_krylov import moves, solve
 from sciml.slabs.system import Slab
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
@@ -565,3 +565,45 @@ def test_waves_on_a_disk_do_not_grow(problem):
     assert solution.success
     assert solution.error()["u"] < 1e-5
     assert solution.error()["u"] < solution.estimated_error["u"] < 1e-4
+
+
+class Species(sciml.Problem):
+    """Two species that turn into each other, and diffuse; the faster they do, the larger ``rate``."""
+
+    domain = DOMAIN
+    fields = ["a", "b"]
+    rate = 1.0
+    conditions = [
+        sciml.Initial(a=lambda x, y: torch.sin(2 * x), b=lambda x, y: torch.cos(y)),
+        sciml.Dirichlet(a=lambda x, y: torch.sin(2 * x), b=lambda x, y: torch.cos(y), on=DOMAIN.boundary),
+    ]
+
+    @sciml.equation
+    def first(self, a, b, x, y, t):
+        return d(a, t) - sciml.laplacian(a, x, y) + self.rate * (a - b)
+
+    @sciml.equation
+    def second(self, a, b, x, y, t):
+        return d(b, t) - sciml.laplacian(b, x, y) + self.rate * (b - a)
+
+
+@pytest.mark.parametrize(("rate", "length", "apart"), [(1.0, 0.1, True), (1000.0, 0.1, False), (1000.0, 1e-4, True)])
+def test_fields_that_equations_couple_weakly_have_factors_of_their_own(monkeypatch, rate, length, apart):
+    problem = Species(rate=rate)
+    space = TileSpace.laid(problem, ("x", "y"), (3, 3), 6, 2)
+    terms = [term for term in problem.terms() if not term.name.startswith("initial")]
+    sites = list(space.sites(terms, lambda name: 1.0, [0]))
+    waves = {"a": lambda columns: torch.sin(2 * columns[0])[None], "b": lambda columns: torch.cos(columns[1])[None]}
+    starts = tuple(space.interpolated(name, wave) for name, wave in waves.items())
+    slab = Slab(problem, space, RadauIIA(3), 0.0, length, (1, 1), starts, (1.0, 1.0))
+    found, nodes = [], []
+    for weak in (1.0, 0.0):
+        monkeypatch.setattr("sciml.slabs.tiles._WEAK", weak)
+        inverse = TilePreconditioner(slab, slab.evaluate(sites, slab.zero(), slopes=True))
+        nodes.append(inverse._of.count // len(space.model.live))
+        found.append(solve(slab, sites, lambda _, inverse=inverse: inverse, 1e-8))
+    assert nodes == [2 if apart else 1, 1]
+    one, other = (moves(slab, each.rates) for each in found)
+    # As nearly as polynomials on these tiles can tell.
+    assert float(space.sizes(one - other).max()) < 1e-3
+    assert found[0].products <= 20
