@@ -59,8 +59,7 @@ class UNet(LearnedOperator):
     levels: int
 
     def __init__(self, width: int = 24, levels: int = 2, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__(width=width, levels=levels, batch=batch)
-        self.lr = lr
+        super().__init__(width=width, levels=levels, batch=batch, lr=lr)
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if frame.points is not None or not 1 <= len(frame.axes) <= 3:

@@ -87,8 +87,8 @@ class FNO(LearnedOperator):
     def __init__(
         self, modes: int | Sequence[int] = 16, width: int = 32, layers: int = 4, *, batch: int = 32, lr: float = 3e-3
     ) -> None:
-        super().__init__(width=width, layers=layers, batch=batch)
-        self.modes, self.lr = modes, lr
+        super().__init__(width=width, layers=layers, batch=batch, lr=lr)
+        self.modes = modes
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if frame.points is not None or not 1 <= len(frame.axes) <= 3:

@@ -73,8 +73,7 @@ class ClosedForm(Operator):
     def _coded(self, parts: Sequence[Array]) -> Array:
         """The codes of inputs, ``(samples, k)``; their statistics are taken at the first call."""
         if not hasattr(self, "scaling"):
-            self.scaling = Scaling(self.sizes)
-            self.scaling.learn(parts)
+            self.scaling = Scaling.of(parts)
             self.input_code = PrincipalComponents(self.scaling.rows(parts), most=self.components)
         return self.input_code.encode(self.scaling.rows(parts))
 
@@ -258,8 +257,7 @@ class Kernel(ClosedForm):
         """Inputs as a kernel sees them."""
         changed = [_TRANSFORMS[name](part) for name, part in zip(transforms, parts, strict=True)]
         others = [part for number, part in enumerate(changed) if number != linear]
-        scaling = Scaling(self.sizes)
-        scaling.learn(changed)
+        scaling = Scaling.of(changed)
         own = scaling.only([number for number in range(len(parts)) if number != linear])
         rows = own.rows(others)
         code = PrincipalComponents(rows, most=self.components)
