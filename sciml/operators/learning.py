@@ -293,6 +293,20 @@ class LearnedOperator(Operator):
         return len(frame.inputs) + len(frame.bounds) - around
 
 
+class GridOperator(LearnedOperator):
+    """A network of convolutions on a grid of one to three coordinates: what ``FNO`` and ``UNet`` have in common."""
+
+    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+        return (self.channels(frame, inputs),)
+
+    def convolution(self, frame: Frame) -> Any:
+        """The kind of convolution that serves a frame; a ModelError where its outputs lie on no such grid."""
+        if frame.points is not None or not 1 <= len(frame.axes) <= 3:
+            name = type(self).__name__
+            raise ModelError(f"{name} needs outputs on a grid of one to three coordinates: take Transformer or DeepONet")
+        return {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(frame.axes)]
+
+
 def _same(one: Axes, two: Axes) -> bool:
     return all(len(one[name]) == len(two[name]) and np.allclose(one[name], two[name]) for name in two)
 
