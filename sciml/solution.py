@@ -146,6 +146,11 @@ class Solution:
         return {name: unit for name, unit in (measured | dict(getattr(self.problem, "units", {}))).items() if unit}
 
     @property
+    def constants(self) -> dict[str, float]:
+        """The estimates of the unknown constants, by name."""
+        return {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
+
+    @property
     def correlation(self) -> pd.DataFrame:
         """The correlation of the unknown constants, of their covariance at the solution; empty where it is not known."""
         names = [str(name) for name in self.unknowns.index]
@@ -279,8 +284,7 @@ class Solution:
         """
         if self.problem is None:
             raise ProblemError("this solution was loaded without its problem: sciml.load(path, problem)")
-        constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in self._estimates().items()}
-        return scored(self.problem.bind(**constants), self.trial, data, **how)
+        return scored(self.problem.valued(self.constants), self.trial, data, **how)
 
     def at(self, **constants: float) -> Solution:
         """The solution at one value of constants that were promoted to coordinates, without any training.
@@ -335,9 +339,6 @@ class Solution:
             for name, there in self.lives(grid).items()
         }
 
-    def _estimates(self) -> dict[str, float]:
-        return {str(name): float(value) for name, value in self.unknowns["estimate"].items()}
-
     def lives(self, points: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Where each field means something at points, arrays by coordinate: all over, unless its equations hold on parts."""
         if self.problem is None:
@@ -349,7 +350,7 @@ class Solution:
         """The reference values of the fields at points: of ``reference``, or of the problem at the estimated constants."""
         values: Any
         if reference is None:
-            values = None if self.problem is None else self.problem.reference_values(points, self._estimates())
+            values = None if self.problem is None else self.problem.reference_values(points, self.constants)
         elif callable(reference):
             values = reference(**points)
         else:

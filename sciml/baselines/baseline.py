@@ -129,8 +129,7 @@ def baseline(
             f"{listed(('auto', *INTEGRATORS))}"
         )
     found = solve_initial(task) if initial else _from_grids(task)
-    constants = {name: torch.tensor(each.value, dtype=torch.float64) for name, each in found.unknowns.items()}
-    bound = problem.bind(**constants)
+    bound = problem.valued({name: each.value for name, each in found.unknowns.items()})
     fresh = [*blocks, *measured]
     # Reported relative to what ``fit`` reports by, judged by the size of what was found: of a growing field the surer measure.
     residuals, judged = (

@@ -51,8 +51,7 @@ class MethodOfLines:
     def __init__(self, problem: Problem, grid: Grid, unknowns: Mapping[str, float]) -> None:
         assert problem.time is not None
         self.grid, self.time = grid, problem.time
-        constants = {name: torch.tensor(value, dtype=torch.float64) for name, value in unknowns.items()}
-        self.problem = problem.bind(**constants)
+        self.problem = problem.valued(unknowns)
         found = {name: problem.order(name, self.time) for name in problem.fields}
         # A field without a time derivative has its own rate of change as what is solved for.
         self.top = {name: max(order, 1) for name, order in found.items()}

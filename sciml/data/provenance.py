@@ -30,8 +30,7 @@ class Provenance:
         try:
             if stamp(self.path) != self.stamp:
                 raise DataError(f"{self.path} has changed since it was read; read it again")
-            with self.path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+            return digest_of(self.path)
         except OSError as error:
             raise DataError(f"cannot read {self.path} any more: {error.strerror or error}") from error
 
@@ -50,6 +49,12 @@ class Provenance:
             "options": {name: value if isinstance(value, plain) else repr(value) for name, value in self.options.items()},
             "versions": dict(self.versions),
         }
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def stamp(path: Path) -> tuple[int, int]:

@@ -61,9 +61,8 @@ def to_xarray(solution: Solution, resolution: int | None = None) -> xarray.Datas
     data = {name: (list(axes), each, {"units": units[name]} if name in units else {}) for name, each in values.items()}
     along = {name: (name, each, {"units": units[name]} if name in units else {}) for name, each in axes.items()}
     about = {"problem": solution.name, "success": int(solution.success), "message": solution.message}
-    constants = {str(name): float(value) for name, value in solution.unknowns["estimate"].items()}
     errors = {f"estimated_error.{name}": value for name, value in solution.estimated_error.items()}
-    return xarray.Dataset(data, along, about | constants | errors)
+    return xarray.Dataset(data, along, about | solution.constants | errors)
 
 
 def to_vtk(

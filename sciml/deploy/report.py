@@ -306,10 +306,7 @@ def _residuals(solution: Solution) -> Figure:
     """Logarithms of the residuals of the equations: a curve over one coordinate, a map of the plotted slice over more."""
     problem = solution.problem
     assert problem is not None
-    constants = {
-        str(name): torch.tensor(float(value), dtype=torch.float64) for name, value in solution.unknowns["estimate"].items()
-    }
-    bound = problem.bind(**constants)
+    bound = problem.valued(solution.constants)
     terms = bound.equation_residuals()
 
     def at(points: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

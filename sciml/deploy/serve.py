@@ -90,7 +90,7 @@ def app(solution: "Solution", *, token: str | None = None, points: int = 100_000
                 name: {"low": low, "high": high, "unit": units.get(name)} for name, (low, high) in solution.bounds.items()
             },
             "fields": {name: {"unit": units.get(name), "estimated_error": errors.get(name)} for name in solution.fields},
-            "unknowns": {str(name): float(value) for name, value in solution.unknowns["estimate"].items()},
+            "unknowns": solution.constants,
             "success": solution.success,
             "message": solution.message,
         }

@@ -193,7 +193,7 @@ def hidden_step(rows: ResidualSystem) -> str | None:
 def _step_along(rows: ResidualSystem, column: int) -> tuple[float, str] | None:
     """The largest step along a coordinate as a fraction of the derivative's range, and a sentence about it."""
     name = rows.problem.coordinates[column]
-    pairs = [(pair, _below(pair, name)) for pair in rows.problem.asked() if name in pair[1]]
+    pairs = [(pair, _below(pair, name)) for pair in rows.problem.system.equations_ask if name in pair[1]]
     starts, length = _lines(rows, column)
     if not pairs or not len(starts):
         return None

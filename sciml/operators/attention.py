@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sciml.errors import ModelError
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, LearnedOperator, mlp
 from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
@@ -23,7 +23,7 @@ class _Layer(nn.Module):
         self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
         self.values, self.assign = nn.Linear(width, width), nn.Linear(width, heads * slices)
         self.talk, self.out = nn.Linear(width // heads, 3 * (width // heads)), nn.Linear(width, width)
-        self.mix = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mix = mlp(width, 2 * width, 1, width, nn.GELU)
 
     def forward(self, tokens: Tensor) -> Tensor:
         count, points, width = tokens.shape
@@ -74,15 +74,12 @@ class Transformer(LearnedOperator):
     def __init__(
         self, width: int = 64, layers: int = 4, heads: int = 4, slices: int = 32, *, batch: int = 16, lr: float = 1e-3
     ) -> None:
-        super().__init__(width=width, layers=layers, heads=heads, slices=slices, batch=batch)
+        super().__init__(width=width, layers=layers, heads=heads, slices=slices, batch=batch, lr=lr)
         if width % heads:
             raise ModelError(f"Transformer: heads must divide width; given: {heads} and {width}")
-        self.lr = lr
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
-        self.lift = nn.Sequential(
-            nn.Linear(self.channel_count(frame), 2 * self.width), nn.GELU(), nn.Linear(2 * self.width, self.width)
-        )
+        self.lift = mlp(self.channel_count(frame), 2 * self.width, 1, self.width, nn.GELU)
         self.body = nn.ModuleList(_Layer(self.width, self.heads, self.slices) for _ in range(self.layers))
         self.last = nn.Sequential(nn.LayerNorm(self.width), nn.Linear(self.width, len(frame.fields)))
 

@@ -126,6 +126,13 @@ class Scaling(nn.Module):
         self.register_buffer("center", torch.zeros(len(sizes), dtype=torch.float64))
         self.register_buffer("scale", torch.ones(len(sizes), dtype=torch.float64))
 
+    @classmethod
+    def of(cls, parts: Sequence[Array]) -> Scaling:
+        """That of parts ``(samples, size)``."""
+        found = cls([part.shape[1] for part in parts])
+        found.learn(parts)
+        return found
+
     def learn(self, parts: Sequence[Array]) -> None:
         """Take mean and standard deviation of parts ``(samples, size)``; the statistics are those of training alone."""
         for number, part in enumerate(parts):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sciml.errors import ModelError
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, GridOperator
 from sciml.operators.pairs import Pairs
-from sciml.typing import Array
 
 
 class _Block(nn.Module):
     """Two convolutions of three points with group normalisation, around which the values go as well."""
 
-    def __init__(self, dimension: int, inputs: int, outputs: int, around: bool) -> None:
+    def __init__(self, conv: Any, inputs: int, outputs: int, around: bool) -> None:
         super().__init__()
-        conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dimension]
         mode: Any = "circular" if around else "replicate"
         self.first = conv(inputs, outputs, 3, padding=1, padding_mode=mode)
         self.second = conv(outputs, outputs, 3, padding=1, padding_mode=mode)
@@ -32,7 +28,7 @@ class _Block(nn.Module):
         return self.past(values) + functional.gelu(self.two(self.second(found)))
 
 
-class UNet(LearnedOperator):
+class UNet(GridOperator):
     """U-net between functions on a grid of one, two or three coordinates: convolutions over several resolutions.
 
     Its convolutions see neighbours on the grid, so it answers on the grid of its training alone.
@@ -59,26 +55,18 @@ class UNet(LearnedOperator):
     levels: int
 
     def __init__(self, width: int = 24, levels: int = 2, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__(width=width, levels=levels, batch=batch)
-        self.lr = lr
+        super().__init__(width=width, levels=levels, batch=batch, lr=lr)
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
-        if frame.points is not None or not 1 <= len(frame.axes) <= 3:
-            raise ModelError("UNet needs outputs on a grid of one to three coordinates: take Transformer or DeepONet")
-        dimension, around = len(frame.axes), all(name in frame.periodic for name in frame.axes)
+        conv, around = self.convolution(frame), all(name in frame.periodic for name in frame.axes)
         widths = [self.width * 2**level for level in range(self.levels + 1)]
         self.down = nn.ModuleList(
-            _Block(dimension, one, two, around)
-            for one, two in zip([self.channel_count(frame), *widths[:-1]], widths, strict=True)
+            _Block(conv, one, two, around) for one, two in zip([self.channel_count(frame), *widths[:-1]], widths, strict=True)
         )
         self.up = nn.ModuleList(
-            _Block(dimension, one + two, two, around) for one, two in zip(widths[:0:-1], widths[-2::-1], strict=True)
+            _Block(conv, one + two, two, around) for one, two in zip(widths[:0:-1], widths[-2::-1], strict=True)
         )
-        conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dimension]
         self.last = conv(self.width, len(frame.fields), 1)
-
-    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        return (self.channels(frame, inputs),)
 
     def forward(self, channels: Tensor, frame: Frame) -> Tensor:
         pool = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}[channels.dim() - 2]

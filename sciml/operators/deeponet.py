@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import ClassVar
@@ -13,19 +12,11 @@ from torch import Tensor, nn
 
 from sciml.models import PeriodicInputs
 from sciml.operators.codes import PrincipalComponents, parts_of
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, LearnedOperator, mlp
 from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
 _HARMONICS = 4
-
-
-def _mlp(inputs: int, width: int, depth: int, outputs: int, activation: type[nn.Module]) -> nn.Sequential:
-    sizes = [inputs, *(width for _ in range(depth))]
-    layers: list[nn.Module] = []
-    for one, two in itertools.pairwise(sizes):
-        layers += [nn.Linear(one, two), activation()]
-    return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
 
 
 class DeepONet(LearnedOperator):
@@ -61,17 +52,16 @@ class DeepONet(LearnedOperator):
     products: int
 
     def __init__(self, width: int = 96, depth: int = 3, products: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__(width=width, depth=depth, products=products, batch=batch)
-        self.lr = lr
+        super().__init__(width=width, depth=depth, products=products, batch=batch, lr=lr)
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         count, fields = len(frame.bounds), len(frame.fields)
         self.around = [list(frame.bounds).index(name) for name in frame.periodic if name in frame.bounds]
-        trunk = _mlp(count + (2 * _HARMONICS - 1) * len(self.around), self.width, self.depth, self.products * fields, nn.Tanh)
+        trunk = mlp(count + (2 * _HARMONICS - 1) * len(self.around), self.width, self.depth, self.products * fields, nn.Tanh)
         # Of layers that Taylor mode knows: the equation may ask for its derivatives.
         self.trunk = (PeriodicInputs(trunk, self.around, _HARMONICS) if self.around else trunk).to(self.dtype)
         numbers = sum(self.scaling.sizes)
-        self.branch = _mlp(numbers, self.width, self.depth, self.products * fields, nn.GELU).to(self.dtype)
+        self.branch = mlp(numbers, self.width, self.depth, self.products * fields, nn.GELU).to(self.dtype)
         self.bias = nn.Parameter(torch.zeros(fields, dtype=self.dtype))
 
     def places(self, frame: Frame) -> Tensor:
@@ -119,8 +109,7 @@ class PODDeepONet(LearnedOperator):
     components: int
 
     def __init__(self, width: int = 128, depth: int = 3, components: int = 64, *, batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__(width=width, depth=depth, components=components, batch=batch)
-        self.lr = lr
+        super().__init__(width=width, depth=depth, components=components, batch=batch, lr=lr)
         self.count_in = self.count_out = 0
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
@@ -130,10 +119,9 @@ class PODDeepONet(LearnedOperator):
             self.modes = PrincipalComponents(shape=(points, self.count_out))
         else:
             self.codes = PrincipalComponents(self.scaling.rows(parts_of(pairs.inputs)), most=self.components)
-            scaled = (pairs.wanted() - self.output_center.cpu().numpy()) / self.output_scale.cpu().numpy()
-            self.modes = PrincipalComponents(scaled.reshape(len(pairs), -1), most=self.components)
+            self.modes = PrincipalComponents(self.scaled(pairs).reshape(len(pairs), -1), most=self.components)
             self.count_in, self.count_out = self.codes.count, self.modes.count
-        self.branch = _mlp(self.codes.count, self.width, self.depth, self.modes.count, nn.GELU).to(self.dtype)
+        self.branch = mlp(self.codes.count, self.width, self.depth, self.modes.count, nn.GELU).to(self.dtype)
 
     def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
         codes = self.codes.encode(self.scaling.rows(parts_of(inputs)))

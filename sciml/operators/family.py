@@ -151,13 +151,9 @@ class Family:
                 found[each.name] = drawn(each.sampler, each.name, self.bounds(each.coordinates), generator)
         return found
 
-    def named(self, initial: Mapping[str, Any] | None = None, **inputs: Any) -> dict[str, Any]:
-        """Inputs as a user gives them, by their names; all of them, and nothing else."""
-        return by_name(initial, inputs, self.names, "the inputs of this family")
-
     def problem(self, initial: Mapping[str, Any] | None = None, **inputs: Any) -> Problem:
         """The problem with these inputs: numbers, functions of torch tensors, or values on the nodes of ``axes``."""
-        return self.posed(self.named(initial, **inputs))
+        return self.posed(by_name(initial, inputs, self.names, "the inputs of this family"))
 
     def posed(self, inputs: Inputs) -> Problem:
         """The problem with inputs by name."""

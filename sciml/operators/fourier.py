@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sciml.errors import ModelError
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, GridOperator
 from sciml.operators.pairs import Pairs
-from sciml.typing import Array
 
 _PADDING = 0.125
 
@@ -53,7 +52,7 @@ class SpectralConvolution(nn.Module):
         return torch.fft.irfftn(result, s=values.shape[2:], dim=axes, norm="ortho")
 
 
-class FNO(LearnedOperator):
+class FNO(GridOperator):
     r"""Fourier neural operator, on grids of one, two or three coordinates.
 
     .. math::  v_{l+1} = \sigma(W_l v_l + \mathcal{F}^{-1}R_l\,\mathcal{F}v_l), \qquad v_0 = P(a, x), \qquad u = Q(v_L)
@@ -87,13 +86,11 @@ class FNO(LearnedOperator):
     def __init__(
         self, modes: int | Sequence[int] = 16, width: int = 32, layers: int = 4, *, batch: int = 32, lr: float = 3e-3
     ) -> None:
-        super().__init__(width=width, layers=layers, batch=batch)
-        self.modes, self.lr = modes, lr
+        super().__init__(width=width, layers=layers, batch=batch, lr=lr)
+        self.modes = modes
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
-        if frame.points is not None or not 1 <= len(frame.axes) <= 3:
-            raise ModelError("FNO needs outputs on a grid of one to three coordinates: take Transformer or DeepONet")
-        dimension = len(frame.axes)
+        conv, dimension = self.convolution(frame), len(frame.axes)
         modes = [self.modes] * dimension if isinstance(self.modes, int) else list(self.modes)
         if len(modes) != dimension:
             raise ModelError(f"FNO: modes must be a number or {dimension} of them; given: {self.modes!r}")
@@ -101,14 +98,10 @@ class FNO(LearnedOperator):
         modes = [min(each, most) for each, most in zip(modes, longest, strict=True)]
         width, count = self.width, self.channel_count(frame)
         # By convolutions of one point, channels stay where FFTs want them.
-        conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dimension]
         self.lift = nn.Sequential(conv(count, 2 * width, 1), nn.GELU(), conv(2 * width, width, 1))
         self.spectral = nn.ModuleList(SpectralConvolution(width, modes, generator) for _ in range(self.layers))
         self.local = nn.ModuleList(conv(width, width, 1) for _ in range(self.layers))
         self.project = nn.Sequential(conv(width, 2 * width, 1), nn.GELU(), conv(2 * width, len(frame.fields), 1))
-
-    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
-        return (self.channels(frame, inputs),)
 
     def _padded(self, frame: Frame) -> list[int]:
         """The lengths of the grid with the padding of coordinates that are not periodic."""

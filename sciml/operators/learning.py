@@ -6,6 +6,7 @@ stopping, schedulers and checkpoints are those of ``fit``.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import scipy
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sciml._text import listed, whole
 from sciml.errors import ModelError
@@ -34,7 +35,7 @@ from sciml.strategies.training import Training
 from sciml.typing import Array
 
 _PAIRS = "pairs"
-_BATCH, _MOST_STEPS, _LEAST_STEPS, _LOOKS = 32, 20_000, 50, 40
+MOST_STEPS, LEAST_STEPS, LOOKS = 20_000, 50, 40
 _TIMED = 3
 
 
@@ -141,6 +142,15 @@ def _interpolated(axes: Axes, values: Array, places: Array, periodic: Sequence[s
     return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside).T)
 
 
+def mlp(inputs: int, width: int, depth: int, outputs: int, activation: type[nn.Module]) -> nn.Sequential:
+    """Layers of a width, ``depth`` of them with the activation, and a linear one."""
+    sizes = [inputs, *(width for _ in range(depth))]
+    layers: list[nn.Module] = []
+    for one, two in itertools.pairwise(sizes):
+        layers += [nn.Linear(one, two), activation()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+
+
 class LearnedOperator(Operator):
     """A network between functions: what ``DeepONet``, ``FNO``, ``UNet``, ``Transformer`` and ``Recurrent`` have in common.
 
@@ -150,14 +160,14 @@ class LearnedOperator(Operator):
     dtype: ClassVar[torch.dtype] = torch.float32
     # Whether outputs may be asked for on another grid than the one of training.
     any_grid: ClassVar[bool] = False
-    batch: int = _BATCH
-    lr: float = 2e-3
+    batch: int
     frame: Frame
     output_center: Tensor
     output_scale: Tensor
 
-    def __init__(self, **sizes: int) -> None:
+    def __init__(self, *, lr: float, **sizes: int) -> None:
         super().__init__()
+        self.lr = lr
         self.history: list[dict[str, Any]] = []
         for name, value in sizes.items():
             setattr(self, name, whole(name, value, 1, ModelError))
@@ -179,6 +189,17 @@ class LearnedOperator(Operator):
         self.register_buffer("output_center", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("output_scale", torch.ones(count, dtype=torch.float64))
 
+    def drawn(self, seed: int, pairs: Pairs | None = None) -> None:
+        """Make the layers for the frame, with weights drawn by a seed."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+            self.build(self.frame, generator, pairs)
+
+    def scaled(self, pairs: Pairs) -> Array:
+        """The outputs of pairs as the layers give them, ``(samples, points, fields)``."""
+        return np.asarray((pairs.wanted() - self.output_center.cpu().numpy()) / self.output_scale.cpu().numpy())
+
     def learn(
         self,
         pairs: Pairs,
@@ -198,10 +219,7 @@ class LearnedOperator(Operator):
         wanted = pairs.wanted()
         self.output_center.copy_(torch.from_numpy(wanted.mean(axis=(0, 1))))
         self.output_scale.copy_(torch.from_numpy(wanted.std(axis=(0, 1)).clip(min=1e-300)))
-        generator = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            self.build(self.frame, generator, pairs)
+        self.drawn(seed, pairs)
         self.to(device)
         setup = MapSetup(self, pairs, held, device, journal)
         if solver is None:
@@ -219,8 +237,8 @@ class LearnedOperator(Operator):
         each, judged = 1.15 * setup.pace(self.batch), time.perf_counter()
         setup.objective().means(setup.held)
         look = time.perf_counter() - judged
-        steps = _MOST_STEPS if math.isinf(seconds) else int((seconds - _LOOKS * look) / each)
-        return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
+        steps = MOST_STEPS if math.isinf(seconds) else int((seconds - LOOKS * look) / each)
+        return min(max(steps, LEAST_STEPS), MOST_STEPS)
 
     def _solver(self, setup: MapSetup, steps: int, seed: int) -> FirstOrder:
         """AdamW with a rate that rises for a tenth of the steps and then falls by a cosine."""
@@ -233,7 +251,7 @@ class LearnedOperator(Operator):
             scheduler_options={"max_lr": self.lr, "total_steps": steps, "pct_start": 0.1},
             batch=min(self.batch, setup.count),
             seed=seed,
-            look=max(steps // _LOOKS, 1),
+            look=max(steps // LOOKS, 1),
             clip=1.0,
         )
 
@@ -273,6 +291,20 @@ class LearnedOperator(Operator):
         """The number of channels."""
         around = sum(name in frame.axes for name in frame.periodic)
         return len(frame.inputs) + len(frame.bounds) - around
+
+
+class GridOperator(LearnedOperator):
+    """A network of convolutions on a grid of one to three coordinates: what ``FNO`` and ``UNet`` have in common."""
+
+    def features(self, frame: Frame, inputs: Mapping[str, Array]) -> tuple[Tensor, ...]:
+        return (self.channels(frame, inputs),)
+
+    def convolution(self, frame: Frame) -> Any:
+        """The kind of convolution that serves a frame; a ModelError where its outputs lie on no such grid."""
+        if frame.points is not None or not 1 <= len(frame.axes) <= 3:
+            name = type(self).__name__
+            raise ModelError(f"{name} needs outputs on a grid of one to three coordinates: take Transformer or DeepONet")
+        return {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(frame.axes)]
 
 
 def _same(one: Axes, two: Axes) -> bool:

@@ -12,7 +12,6 @@ physics-informed DeepONets, Science Advances 7 (2021).
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import time
@@ -34,11 +33,11 @@ from sciml.models import Scaled
 from sciml.operators.codes import parts_of
 from sciml.operators.deeponet import DeepONet
 from sciml.operators.family import Family, with_names
-from sciml.operators.learning import Frame, OperatorSetup
+from sciml.operators.learning import LEAST_STEPS, LOOKS, MOST_STEPS, Frame, OperatorSetup
 from sciml.operators.pairs import Pairs, relative_errors
 from sciml.operators.random_fields import RandomFunction
 from sciml.operators.sampling import sample
-from sciml.operators.selection import input_code, progress_line
+from sciml.operators.selection import SECONDS, input_code, reporting
 from sciml.operators.surrogate import Surrogate
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -49,13 +48,10 @@ from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
 from sciml.solvers.journal import Journal
 from sciml.solvers.residuals import ResidualSystem
 from sciml.solvers.scaling import field_sizes, term_sizes
-from sciml.strategies.search import Budget, Log
 from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
 
-_INPUTS, _POINTS, _SETS, _JUDGED = 2000, 128, 16, 20
-_SECONDS, _MOST_STEPS, _LEAST_STEPS, _LOOKS = 120.0, 20_000, 50, 40
-_BATCH = 32
+_INPUTS, _POINTS, _SETS, _JUDGED, _BATCH = 2000, 128, 16, 20, 32
 
 
 def trained_on_residuals(
@@ -79,20 +75,19 @@ def trained_on_residuals(
             f"training on residuals differentiates by the coordinates: take DeepONet; given {type(model).__name__}"
         )
     begin = time.perf_counter()
-    budget = _SECONDS if seconds is None else float(seconds)
+    budget = SECONDS if seconds is None else float(seconds)
     drawn = [family.draw(np.random.default_rng([seed, 70, number])) for number in range(_INPUTS)]
     setup = Setup(family, model, drawn, points, seed, data)
-    line = progress_line(progress)
-    log = Log([*callbacks, *([] if line is None else [line])], None, Budget(budget))
+    log, shown = reporting(callbacks, progress, budget)
     stages = [setup.solver(budget, seed)] if solver is None else list(np.atleast_1d(solver))
-    with line or contextlib.nullcontext():
+    with shown:
         Training(log, early_stopping).run(setup, stages, seed)  # type: ignore[arg-type]
     model.eval()
     # Whether it is right shows beside solutions, not in its residuals.
     judges = sample(family, _JUDGED, grid=_few(family), how="baseline", seed=seed + 10_000)
     values = model.predict(judges.inputs, judges.axes)[0]
     errors = relative_errors(values, judges.wanted())
-    scale, code = input_code(setup.inputs)
+    scale, code, furthest = input_code(setup.inputs)
     table = pd.DataFrame(
         {"mean": [errors.mean()], "median": [np.median(errors)], "worst": [errors.max()], "coverage": [math.nan]},
         index=["DeepONet"],
@@ -104,7 +99,7 @@ def trained_on_residuals(
         frame=setup.frame,
         code=code,
         scale=scale,
-        furthest=float(code.distance(scale.rows(parts_of(setup.inputs))).max()) or 1.0,
+        furthest=furthest,
         calibration=float(np.sqrt(np.mean(errors**2))),
         family=family,
         errors=table,
@@ -296,10 +291,7 @@ class Setup(OperatorSetup):
         }
         model.prepared(self.frame)
         model.scaling.learn(parts_of(self.inputs))
-        generator = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            model.build(self.frame, generator)
+        model.drawn(seed)
         self.model, self.journal, self._points, self._seed = model, Journal(), points, seed
         known = [] if data is None else _drawn_of(family, data)
         self.rows = _Rows(family, model, self._coded(data), [*drawn, *known])
@@ -335,7 +327,7 @@ class Setup(OperatorSetup):
 
     def solver(self, seconds: float, seed: int) -> FirstOrder:
         """Adam on batches, for as many steps as the budget holds."""
-        steps = int(min(max(seconds / (1.3 * self.pace(_BATCH)), _LEAST_STEPS), _MOST_STEPS))
+        steps = int(min(max(seconds / (1.3 * self.pace(_BATCH)), LEAST_STEPS), MOST_STEPS))
         return FirstOrder(
             torch.optim.Adam,
             steps,
@@ -344,7 +336,7 @@ class Setup(OperatorSetup):
             scheduler_options={"T_max": steps, "eta_min": self.model.lr / 100},
             batch=_BATCH,
             seed=seed,
-            look=max(steps // _LOOKS, 1),
+            look=max(steps // LOOKS, 1),
             clip=10.0,
         )
 

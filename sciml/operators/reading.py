@@ -72,7 +72,7 @@ def read(
     path = checked_path(path, "operators.read")
     wanted = {"inputs": _names(inputs), "outputs": _names(outputs)}
     kind = path.suffix.lower()
-    if kind in (".npz", ".pt", ".mat") and not _is_hdf5(path, kind):
+    if kind == ".mat" or (kind in (".npz", ".pt") and not _is_hdf5(path)):
         arrays = _arrays(path, kind)
         return _placed(path, arrays, wanted, grid, input_grid, periodic, family)
     with refusals(path, "an HDF5 file"):
@@ -119,9 +119,7 @@ class Stored:
 
 def _stored(handles: OpenFiles, path: Path, name: str, lazy: bool | None) -> Any:
     """An array, in memory or in its file."""
-    found = Stored(handles, locate(handles, path, name))
-    large = 8 * math.prod(found.shape) > _SHARE * (free_bytes() or 2**33)
-    return found if (large if lazy is None else lazy) else np.asarray(found[slice(None)])
+    return _read({name: Stored(handles, locate(handles, path, name))}, lazy)[name]
 
 
 def _own(path: Path, handles: OpenFiles, family: Family | None, lazy: bool | None) -> Pairs:
@@ -192,16 +190,15 @@ def _published(
 
 
 def _read(arrays: Mapping[str, Stored], lazy: bool | None) -> dict[str, Any]:
+    """Arrays, in memory or in their file: there if all together are large, unless ``lazy`` says it."""
     free = _SHARE * (free_bytes() or 2**33)
     stay = lazy if lazy is not None else 8 * sum(math.prod(each.shape) for each in arrays.values()) > free
     return {name: each if stay else np.asarray(each[slice(None)]) for name, each in arrays.items()}
 
 
-def _is_hdf5(path: Path, kind: str) -> bool:
-    if kind != ".mat":
-        with path.open("rb") as file:
-            return file.read(8) == _HDF5
-    return False
+def _is_hdf5(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(8) == _HDF5
 
 
 def _arrays(path: Path, kind: str) -> dict[str, Array]:

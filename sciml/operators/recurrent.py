@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sciml._text import listed
 from sciml.errors import ModelError
 from sciml.operators.codes import PrincipalComponents
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, LearnedOperator, mlp
 from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
@@ -53,9 +53,8 @@ class Recurrent(LearnedOperator):
     components: int
 
     def __init__(self, width: int = 96, components: int = 48, *, time: str = "t", batch: int = 32, lr: float = 2e-3) -> None:
-        super().__init__(width=width, components=components, batch=batch)
-        self.time, self.lr = time, lr
-        self.count = 0
+        super().__init__(width=width, components=components, batch=batch, lr=lr)
+        self.time, self.count = time, 0
 
     def build(self, frame: Frame, generator: torch.Generator, pairs: Pairs | None = None) -> None:
         if self.time not in frame.axes or len(frame.axes[self.time]) < 2:
@@ -69,16 +68,12 @@ class Recurrent(LearnedOperator):
         if pairs is None:
             self.modes = PrincipalComponents(shape=(numbers, self.count))
         else:
-            scaled = (pairs.wanted() - self.output_center.cpu().numpy()) / self.output_scale.cpu().numpy()
-            states = self._states(scaled, frame)
-            rows = states.reshape(-1, numbers)
+            rows = self._states(self.scaled(pairs), frame).reshape(-1, numbers)
             chosen = np.random.default_rng(0).permutation(len(rows))[:4000]
             self.modes = PrincipalComponents(rows[np.sort(chosen)], most=self.components)
             self.count = self.modes.count
         inputs = sum(self.scaling.sizes)
-        self.start = nn.Sequential(
-            nn.Linear(inputs, 2 * self.width), nn.GELU(), nn.Linear(2 * self.width, self.width + self.modes.count)
-        ).to(self.dtype)
+        self.start = mlp(inputs, 2 * self.width, 1, self.width + self.modes.count, nn.GELU).to(self.dtype)
         self.cell = nn.GRUCell(self.modes.count, self.width).to(self.dtype)
         self.move = nn.Linear(self.width, self.modes.count).to(self.dtype)
 

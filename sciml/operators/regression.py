@@ -73,8 +73,7 @@ class ClosedForm(Operator):
     def _coded(self, parts: Sequence[Array]) -> Array:
         """The codes of inputs, ``(samples, k)``; their statistics are taken at the first call."""
         if not hasattr(self, "scaling"):
-            self.scaling = Scaling(self.sizes)
-            self.scaling.learn(parts)
+            self.scaling = Scaling.of(parts)
             self.input_code = PrincipalComponents(self.scaling.rows(parts), most=self.components)
         return self.input_code.encode(self.scaling.rows(parts))
 
@@ -144,17 +143,9 @@ class Linear(ClosedForm):
         return self._coded(parts) @ self.weight.numpy(), None
 
 
-def _rbf(squares: Array) -> Array:
-    return np.exp(-0.5 * squares)
-
-
 def _matern(squares: Array) -> Array:
     distance = np.sqrt(5 * squares)
     return (1 + distance + distance**2 / 3) * np.exp(-distance)
-
-
-def _rational(squares: Array) -> Array:
-    return 1 / (1 + squares)
 
 
 class Kernel(ClosedForm):
@@ -188,7 +179,11 @@ class Kernel(ClosedForm):
     """
 
     kept = (*ClosedForm.kept, "chosen", "own", "level", "transforms", "linear", "offset")
-    KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {"matern": _matern, "rbf": _rbf, "rational": _rational}
+    KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {
+        "matern": _matern,
+        "rbf": lambda squares: np.exp(-0.5 * squares),
+        "rational": lambda squares: 1 / (1 + squares),
+    }
     weight: Tensor
     known: Tensor
     rows: Tensor
@@ -258,8 +253,7 @@ class Kernel(ClosedForm):
         """Inputs as a kernel sees them."""
         changed = [_TRANSFORMS[name](part) for name, part in zip(transforms, parts, strict=True)]
         others = [part for number, part in enumerate(changed) if number != linear]
-        scaling = Scaling(self.sizes)
-        scaling.learn(changed)
+        scaling = Scaling.of(changed)
         own = scaling.only([number for number in range(len(parts)) if number != linear])
         rows = own.rows(others)
         code = PrincipalComponents(rows, most=self.components)

@@ -41,7 +41,7 @@ from sciml.typing import Array
 _SURROGATE = "surrogate.pt"
 _HELD, _MOST_HELD = 0.1, 500
 _LEAST, _DIRECTIONS, _SILENT = 8, 50, 2.0
-_SECONDS = 120.0
+SECONDS = 120.0
 # Of the memory that is free, what pairs may take: their copies in float64, codes and factors beside them.
 _MEMORY = 0.15
 # A network is tried where the closed forms leave an error that matters, and there are pairs for it.
@@ -94,13 +94,12 @@ def fitted_pairs(
             "a fit of pairs takes a model of sciml.operators (Linear, Kernel, DeepONet, FNO, ...); given: "
             f"{type(model).__name__}"
         )
-    budget = _SECONDS if seconds is None else float(seconds)
+    budget = SECONDS if seconds is None else float(seconds)
     numbers = split(len(pairs), _HELD, seed, _MOST_HELD)
     most = int(_MEMORY * (free_bytes() or 2**33) / max(pairs.nbytes / len(pairs), 1))
     some = np.random.default_rng([seed, 61]).permutation(len(numbers[0]))[:most]
     train, held = pairs[numbers[0][np.sort(some)]], pairs[numbers[1]]
-    line = progress_line(progress)
-    log = Log([*callbacks, *([] if line is None else [line])], None, Budget(budget))
+    log, shown = reporting(callbacks, progress, budget)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if str(device) == "auto" else device
     tried = [*_baselines(train, held)]
     choices = [f"{len(train)} pairs to train on, {len(held)} held out"]
@@ -111,7 +110,7 @@ def fitted_pairs(
 
     def attempt(candidate: Any, left: float) -> None:
         own = copy.deepcopy(candidate)
-        with line or contextlib.nullcontext():
+        with shown:
             tried.append(_fitted(own, train, held, seconds=max(left, 1.0), **how))
         choices.append(
             f"{tried[-1].name}: held-out error {tried[-1].mean:.2e} in {tried[-1].seconds:.1f} s ({tried[-1].notes})"
@@ -139,12 +138,11 @@ def fitted_pairs(
         {each.name: [each.mean, np.median(each.errors), each.errors.max(), each.coverage, each.seconds] for each in tried},
         index=["mean", "median", "worst", "coverage", "seconds"],
     ).T
-    scale, code = input_code(train.inputs)
+    scale, code, furthest = input_code(train.inputs)
     if code.count >= min(len(train) - 1, _DIRECTIONS):
         choices.append(
             f"the inputs vary in {code.count} directions or more, of which {len(train)} pairs do not show all: make more"
         )
-    furthest = float(code.distance(scale.rows(parts_of(train.inputs))).max()) or 1.0
     success = chosen.mean <= tolerance
     plain = min(each.mean for each in tried if each.name in ("training mean", "nearest neighbour", "Linear"))
     message = (
@@ -197,11 +195,7 @@ def _journal(
         archive.write_file(path, archive.packed({"fit": known, "journal": content}))
         last[0] = time.perf_counter()
 
-    def due(steps: int) -> bool:
-        late = every.seconds is not None and time.perf_counter() - last[0] >= every.seconds
-        return late or (every.steps is not None and steps >= every.steps)
-
-    journal = Journal(save, due)
+    journal = Journal(save, lambda steps: every.due(steps, last[0]))
     if resume and path.exists():
         before = archive.load_tensors(path)
         differ = [name for name, value in known.items() if before.get("fit", {}).get(name) != value]
@@ -211,10 +205,13 @@ def _journal(
     return journal
 
 
-def progress_line(progress: bool | None) -> ProgressLine | None:
-    """What shows reports as they come, where that is wanted or there is a terminal."""
+def reporting(
+    callbacks: Sequence[Any], progress: bool | None, seconds: float
+) -> tuple[Log, contextlib.AbstractContextManager[Any]]:
+    """The log of a training, and the line that shows reports as they come, where that is wanted or there is a terminal."""
     shown = sys.stderr.isatty() if progress is None else progress
-    return ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
+    lines = [ProgressLine(after=_SILENT if progress is None else 0.0)] if shown else []
+    return Log([*callbacks, *lines], None, Budget(seconds)), lines[0] if lines else contextlib.nullcontext()
 
 
 def _shared(pairs: Pairs) -> bool:
@@ -247,8 +244,7 @@ def _baselines(train: Pairs, held: Pairs) -> list[_Tried]:
     mean = relative_errors(np.broadcast_to(known.mean(axis=0), wanted.shape), wanted)
     found = [_Tried("training mean", None, mean, time.perf_counter() - begin, math.nan, "")]
     begin = time.perf_counter()
-    scale = Scaling([part.shape[1] for part in parts_of(train.inputs)])
-    scale.learn(parts_of(train.inputs))
+    scale = Scaling.of(parts_of(train.inputs))
     ours, theirs = scale.rows(parts_of(train.inputs)), scale.rows(parts_of(held.inputs))
     squares = np.sum(theirs**2, axis=1)[:, None] + np.sum(ours**2, axis=1) - 2 * theirs @ ours.T
     nearest = relative_errors(known[squares.argmin(axis=1)], wanted)
@@ -256,12 +252,12 @@ def _baselines(train: Pairs, held: Pairs) -> list[_Tried]:
     return [*found, _fitted(Linear(), train, held)]
 
 
-def input_code(inputs: Mapping[str, Array]) -> tuple[Scaling, PrincipalComponents]:
-    """The code in which the distance of an input from those of training is measured."""
-    parts = parts_of(inputs)
-    scale = Scaling([part.shape[1] for part in parts])
-    scale.learn(parts)
-    return scale, PrincipalComponents(scale.rows(parts), most=_DIRECTIONS, left=1e-4)
+def input_code(inputs: Mapping[str, Array]) -> tuple[Scaling, PrincipalComponents, float]:
+    """The code in which the distance of an input from those of training is measured, and the largest distance of these."""
+    scale = Scaling.of(parts_of(inputs))
+    rows = scale.rows(parts_of(inputs))
+    code = PrincipalComponents(rows, most=_DIRECTIONS, left=1e-4)
+    return scale, code, float(code.distance(rows).max()) or 1.0
 
 
 fitted_by(Pairs, fitted_pairs)

@@ -319,3 +319,12 @@ class Periodic(Condition):
             return lambda evaluation: evaluation.spaces[1].jet(field, index) - evaluation.spaces[0].jet(field, index)
 
         return tuple(Term(self.label(describe(*pair), len(matched)), place, jump(*pair)) for pair in matched)
+
+
+def periodic_fields(conditions: Sequence[Condition], fields: Sequence[str]) -> dict[str, set[str]]:
+    """The coordinates along which fields are periodic, and these fields."""
+    found: dict[str, set[str]] = {}
+    for each in conditions:
+        if isinstance(each, Periodic):
+            found.setdefault(each.coordinate, set()).update(each.fields or fields)
+    return found

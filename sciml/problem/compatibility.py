@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from sciml.geometry import Box, Face, OnFaces, Piece, Side
 from sciml.geometry.sampling import on_side
+from sciml.jets import AutogradJets
 from sciml.jets.calculus import describe
 from sciml.problem.boundary_conditions import Neumann, Periodic
 from sciml.problem.conditions import Prescription, place_of
@@ -173,15 +173,9 @@ def common_points(problem: Problem, one: Side, two: Side) -> Points:
 
 def _derivative(problem: Problem, given: Prescribed, rate: MultiIndex, points: Points) -> Tensor:
     """A derivative of what is prescribed at points, shape ``(n,)``."""
-    points = points.clone().requires_grad_()
-    values = given.values(problem, points)
-    for name in rate:
-        slopes = torch.zeros_like(points)
-        if values.requires_grad:
-            options: Any = {"create_graph": True, "allow_unused": True, "materialize_grads": True}
-            (slopes,) = torch.autograd.grad(values.sum(), points, **options)
-        values = slopes[:, problem.coordinates.index(name)]
-    return values.detach()
+    field = given.prescription.field
+    jets = AutogradJets(lambda at: given.values(problem, at)[:, None], points, problem.coordinates, [field])
+    return jets.jet(field, rate).detach()
 
 
 def mismatch(

@@ -21,7 +21,7 @@ from sciml.problem.composite_fields import Composites, checked
 from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.parametric import Promoted, extended, promoted
-from sciml.problem.structure import Asked, System
+from sciml.problem.structure import System
 from sciml.problem.unknowns import Unknown
 from sciml.typing import Array
 
@@ -243,7 +243,11 @@ class Problem:
 
     def bind_initial(self) -> Problem:
         """A copy in which every unknown has its initial value."""
-        return self.bind(**_float64({name: value.initial for name, value in self.unknowns.items()}))
+        return self.valued({name: value.initial for name, value in self.unknowns.items()})
+
+    def valued(self, constants: Mapping[str, float]) -> Problem:
+        """A copy in which constants have these values, in float64."""
+        return self.bind(**{name: torch.tensor(value, dtype=torch.float64) for name, value in constants.items()})
 
     def terms(self) -> tuple[Term, ...]:
         """Every residual of the problem: the equations, then the conditions, each under a name of its own."""
@@ -350,10 +354,6 @@ class Problem:
         """The compiled problem: terms, the jets that each asks for, orders."""
         return System(self)
 
-    def asked(self) -> Asked:
-        """The derivatives that the equations ask for, by field and multi-index."""
-        return self.system.equations_ask
-
     def order(self, field: str, coordinate: str) -> int:
         """The highest derivative of a field by a coordinate that the equations contain."""
         return self.system.order(field, coordinate)
@@ -394,15 +394,11 @@ class Problem:
         if not self.has_reference:
             return None
         points, shape = self.points(coordinates)
-        bound = self.bind_initial().bind(**_float64(constants or {}))
+        bound = self.bind_initial().valued(constants or {})
         with torch.no_grad():
             columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
             values = self.composites.stacked(bound.reference(**columns), self.fields, points)  # type: ignore[attr-defined]
         return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
-
-
-def _float64(values: Mapping[str, float]) -> dict[str, Tensor]:
-    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
 
 def _slope(field: str, coordinate: str, evaluation: Evaluation) -> Tensor:

@@ -61,6 +61,11 @@ class CheckpointEvery:
         if not given or not whole or not all(type(each) in (int, float) and 0 < each < math.inf for each in given):
             raise SolverError(f"CheckpointEvery needs a positive number of seconds or whole steps; given: {self}")
 
+    def due(self, steps: int, last: float) -> bool:
+        """Whether a checkpoint is due, so many steps after the last one, which was at ``last`` of ``time.perf_counter()``."""
+        late = self.seconds is not None and time.perf_counter() - last >= self.seconds
+        return late or (self.steps is not None and steps >= self.steps)
+
 
 class Checkpointer:
     """The directory of a fit: its lock, checkpoints, lines of history, and what it ends with; without one all does nothing."""
@@ -234,10 +239,7 @@ class Checkpointer:
             _warn(f"{trouble}: {error}")
 
     def _due(self, steps: int) -> bool:
-        every = self._every
-        assert every is not None
-        late = every.seconds is not None and time.perf_counter() - self._last >= every.seconds
-        return late or (every.steps is not None and steps >= every.steps)
+        return self._every is not None and self._every.due(steps, self._last)
 
     def _save(self, journal: Content) -> None:
         run = self.run

@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from sciml._text import among
 from sciml.data import archive
 from sciml.data.archive import PREVIOUS
+from sciml.data.provenance import digest_of
 from sciml.errors import ArchiveWarning, FileError
 from sciml.runs.history import json_object
 
@@ -85,12 +86,6 @@ def _described(directory: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError), (directory / LOCK).open("rb") as file:
         found = json_object(file.read(4096))
     return {**dict.fromkeys(("pid", "host", "since"), "unknown"), **(found or {})}
-
-
-def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _state(path: Path) -> tuple[str, str]:

@@ -29,8 +29,7 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     trial = _trial(solution.trial, promoted, problem, values)
     like = next(trial.buffers())
     # By their values, not through raw numbers, which an estimate at a bound has not.
-    estimates = solution.unknowns["estimate"]
-    bound = problem.bind(**{name: like.new_tensor(float(estimates[name])) for name in problem.unknowns})
+    bound = problem.bind(**{name: like.new_tensor(solution.constants[name]) for name in problem.unknowns})
     rows = ResidualSystem(bound, trial, {})
     fresh = blocks_of(problem, problem.terms(), None, np.random.default_rng([solution.seed or 0, 7]))
     scales = judged_sizes(problem, fresh, field_sizes(problem, fresh))

@@ -17,7 +17,8 @@ from sciml.errors import BaselineError
 from sciml.geometry import At, Average, Face, OnFaces, Opposite, Side
 from sciml.models import Chebyshev, Grid
 from sciml.models.grid import Sites, split
-from sciml.problem import Periodic, Problem
+from sciml.problem import Problem
+from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.conditions import Term
 from sciml.problem.linearize import Linearization
 from sciml.problem.structure import Asked
@@ -109,10 +110,7 @@ def arranged(problem: Problem, grid: Grid, top: Mapping[str, int], *, rates: boo
 
 def periodic_coordinates(problem: Problem) -> frozenset[str]:
     """The coordinates along which every field is periodic."""
-    found: dict[str, set[str]] = {}
-    for condition in problem.conditions:
-        if isinstance(condition, Periodic):
-            found.setdefault(condition.coordinate, set()).update(condition.fields or problem.fields)
+    found = periodic_fields(problem.conditions, problem.fields)
     for name, fields in found.items():
         if fields != set(problem.fields):
             raise BaselineError(

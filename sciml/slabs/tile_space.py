@@ -204,7 +204,9 @@ class TileSpace:
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = (self._at_corners(self.corners) & (marked & (self.levels > 0))[:, None]).any(0)
             return self.finer(halved).towards(self.corners[singular])
-        return None if self.model.alike else self._raised()
+        if (model := self.model).alike:
+            return None
+        return self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
 
     @cached_property
     def corners(self) -> Corners:
@@ -327,11 +329,6 @@ class TileSpace:
         largest = denser * (self._half / self.halves.amax(0)).max()
         count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
         return draw(term.place, self.problem.domain, count, generator, Halvings(self._along, self._place))
-
-    def _raised(self) -> TileSpace:
-        """The same tiles with polynomials of a degree higher by two."""
-        model = self.model
-        return self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
 
     @cached_property
     def halvings(self) -> Tensor:

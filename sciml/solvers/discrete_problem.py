@@ -19,7 +19,8 @@ from sciml.geometry import Average, Interior, Place, SpectralPoints, Within, def
 from sciml.models import MLP, RandomFeatures, Scaled, Spectral
 from sciml.models.base import SequentialModel
 from sciml.parallel import process_group
-from sciml.problem import Measurements, Periodic, Problem
+from sciml.problem import Measurements, Problem
+from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import is_measured
@@ -217,13 +218,8 @@ def built_model(model: nn.Module | None, problem: Problem, seed: int, choices: l
 
 def wave_columns(problem: Problem) -> tuple[int, ...]:
     """The columns of the coordinates in which every field is periodic."""
-    found = []
-    for column, name in enumerate(problem.coordinates):
-        around = [each for each in problem.conditions if isinstance(each, Periodic) and each.coordinate == name]
-        fields = {field for each in around for field in each.fields or problem.fields}
-        if fields >= set(problem.fields):
-            found.append(column)
-    return tuple(found)
+    found = periodic_fields(problem.conditions, problem.fields)
+    return tuple(k for k, name in enumerate(problem.coordinates) if found.get(name, set()) >= set(problem.fields))
 
 
 def layout_of(model: Spectral, problem: Problem) -> SpectralPoints:

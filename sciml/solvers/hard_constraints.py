@@ -31,7 +31,8 @@ from sciml.geometry import Box, Face, Opposite
 from sciml.geometry.domain import End
 from sciml.jets import AutogradJets
 from sciml.models import Constrained, PeriodicInputs, Scaled
-from sciml.problem import Periodic, Problem
+from sciml.problem import Problem
+from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import (
     Prescribed,
@@ -268,18 +269,16 @@ def construct(problem: Problem, exact: HardConstraints) -> Ansatz:
         conditions, notes = None, ["no value is prescribed that could be held exactly"]
     notes += [f"{each}: the solution is less smooth there" for each in slope_contradictions(problem)]
     columns = []
-    for name in dict.fromkeys(each.coordinate for each in problem.conditions if isinstance(each, Periodic)):
+    for name, fields in periodic_fields(problem.conditions, problem.fields).items():
         if exact.periodic:
-            why = _not_periodic(problem, name, conditions)
+            why = _not_periodic(problem, name, fields, conditions)
             columns += [problem.coordinates.index(name)] if why is None else []
             notes += [] if why is None else [f"periodic in {name!r} by rows: {why}"]
     return Ansatz(problem, conditions, tuple(columns), exact.harmonics, tuple(notes))
 
 
-def _not_periodic(problem: Problem, name: str, conditions: Conditions | None) -> str | None:
-    """Why periodicity in a coordinate cannot be held exactly, or None if it can."""
-    periodic = [each for each in problem.conditions if isinstance(each, Periodic) and each.coordinate == name]
-    fields = {field for each in periodic for field in each.fields or problem.fields}
+def _not_periodic(problem: Problem, name: str, fields: set[str], conditions: Conditions | None) -> str | None:
+    """Why periodicity of fields in a coordinate cannot be held exactly, or None if it can."""
     others = [field for field in problem.fields if field not in fields]
     if others:
         return f"{listed(others)} is not periodic"

@@ -39,7 +39,7 @@ class ResidualSystem:
         # As long as the points live, for solvers ask again and again.
         self._kept = WeakTensorKeyDictionary()
         self._plans: dict[tuple[str, ...], tuple[MultiIndex, ...]] = {}
-        highest = max((len(index) for _, index in problem.asked()), default=0)
+        highest = max((len(index) for _, index in problem.system.equations_ask), default=0)
         self.taylor = supports(trial, highest) if taylor is None else taylor
         self._closed = taylor is None and knows_derivatives(trial)
 

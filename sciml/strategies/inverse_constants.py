@@ -282,7 +282,7 @@ class NonlinearRegression(Strategy):
         if self.ways:
             return not_by_solving(problem) or not_by_least_squares(work)
         terms = [term for block in work.discrete.train for term in block.terms]
-        asked = [*problem.asked(), *(each for term in terms for each in problem.system.asked(term))]
+        asked = [*problem.system.equations_ask, *(each for term in terms for each in problem.system.asked(term))]
         if problem.conditions or any(index for _, index in asked):
             return "it has derivatives or conditions, and no ways= say how it is solved where constants have values"
         if len(problem.equations) != len(problem.fields) or any(term.place != Interior() for term in problem.terms()):

@@ -59,7 +59,7 @@ def prepare(
     terms = problem.terms()
     if not terms and measurements is None:
         raise ProblemError(f"{type(problem).__name__} has no equation, no condition and no data: nothing to fit")
-    if measurements is None and not problem.conditions and problem.asked():
+    if measurements is None and not problem.conditions and problem.system.equations_ask:
         raise ProblemError(
             f"{type(problem).__name__} has equations but neither conditions nor data, so infinitely many solutions: add "
             "conditions = [...], or pass data="

@@ -149,7 +149,7 @@ def _towards_ends(count: int, generator: np.random.Generator) -> Array:
 
 def _order(problem: Problem) -> int:
     """Half the order of the equations, rounded up."""
-    return max(1, math.ceil(max((len(index) for _, index in problem.asked()), default=2) / 2))
+    return max(1, math.ceil(max((len(index) for _, index in problem.system.equations_ask), default=2) / 2))
 
 
 @dataclass(frozen=True)
