@@ -143,9 +143,17 @@ class Linear(ClosedForm):
         return self._coded(parts) @ self.weight.numpy(), None
 
 
+def _rbf(squares: Array) -> Array:
+    return np.exp(-0.5 * squares)
+
+
 def _matern(squares: Array) -> Array:
     distance = np.sqrt(5 * squares)
     return (1 + distance + distance**2 / 3) * np.exp(-distance)
+
+
+def _rational(squares: Array) -> Array:
+    return 1 / (1 + squares)
 
 
 class Kernel(ClosedForm):
@@ -179,11 +187,7 @@ class Kernel(ClosedForm):
     """
 
     kept = (*ClosedForm.kept, "chosen", "own", "level", "transforms", "linear", "offset")
-    KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {
-        "matern": _matern,
-        "rbf": lambda squares: np.exp(-0.5 * squares),
-        "rational": lambda squares: 1 / (1 + squares),
-    }
+    KINDS: ClassVar[dict[str, Callable[[Array], Array]]] = {"matern": _matern, "rbf": _rbf, "rational": _rational}
     weight: Tensor
     known: Tensor
     rows: Tensor
