@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import nn
 
 from sciml._text import whole
@@ -211,8 +210,7 @@ def _draws(
             return on({name: table[name][chosen] for name in table.columns})
 
         return rows
-    constants = {str(name): torch.tensor(float(value)).double() for name, value in base.unknowns["estimate"].items()}
-    at = ResidualSystem(problem.bind(**constants), base.trial, {})
+    at = ResidualSystem(problem.valued(base.constants), base.trial, {})
     fitted = float(base.statistics.get("parameters", len(base.unknowns)))
     whole = float(base.statistics.get("measurements", len(measurements)))
     wider = np.sqrt(whole / max(whole - fitted, 1.0))
