@@ -160,7 +160,8 @@ class CornerSingular(Strategy):
     there are more functions of both kinds, until the residual is very small or falls no more.
 
     Args:
-        unless_smooth: take it only where residuals of the best candidate are largest at the corners.
+        unless_smooth: take it only where residuals of the best candidate are largest at the corners, and no error of it is known
+            that is small enough.
 
     Reference: T. Betcke and L. N. Trefethen, Reviving the method of particular solutions, SIAM Review 47 (2005).
     """
@@ -174,7 +175,9 @@ class CornerSingular(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         plane = plane_of(work.problem)
-        smooth = best is not None and not stalls_at_corners(best.discrete)
+        # Whose error is known is right at the corners as well.
+        known = best is not None and best.solved and best.known <= work.options.largest_error
+        smooth = known or (best is not None and not stalls_at_corners(best.discrete))
         if plane is None or (self.unless_smooth and smooth):
             return
         own = _CornerSearch(work, plane, best)

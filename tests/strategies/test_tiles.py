@@ -17,7 +17,7 @@ from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
 from sciml.slabs.tile_space import Corners, TileSpace
 from sciml.strategies import CornerSingular, Tiles, search, select, tiles
-from sciml.strategies.search import Budget
+from sciml.strategies.search import Budget, Candidate
 
 SQUARE = sciml.Box(x=(-0.5, 0.5), y=(-0.5, 0.5))
 
@@ -389,6 +389,13 @@ def test_the_corners_functions_come_after_tiles_for_flows():
     assert ways.index(Tiles) < ways.index(CornerSingular)
     ways = [type(way) for way in select._serving(workspace(corner()))]
     assert ways.index(CornerSingular) < ways.index(Tiles)
+
+
+def test_the_corners_functions_are_left_out_where_the_error_is_known(monkeypatch):
+    monkeypatch.setattr("sciml.strategies.singular._CornerSearch", None)
+    work = workspace(StepFlow())
+    close = Candidate(work.discrete, 1e-4, "GaussNewton", at_most={"u": 1e-4, "v": 1e-4, "p": 5e-4})
+    assert candidate(CornerSingular(unless_smooth=True), work, close) is None
 
 
 class Stokes(sciml.Problem):
