@@ -160,8 +160,8 @@ class CornerSingular(Strategy):
     there are more functions of both kinds, until the residual is very small or falls no more.
 
     Args:
-        unless_smooth: take it only where residuals of the best candidate are largest at the corners, and no error of it is known
-            that is small enough.
+        unless_smooth: take it only where residuals of the best candidate are largest at the corners, and it is not known to be
+            close.
 
     Reference: T. Betcke and L. N. Trefethen, Reviving the method of particular solutions, SIAM Review 47 (2005).
     """
