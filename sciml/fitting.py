@@ -205,9 +205,11 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         reasons += [] if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
     if spent:
-        enough = "give more by seconds=" if short or reasons else "the solution is good enough, and may be better with more"
+        good = not (short or reasons)
+        status = "budget" if good else status
+        enough = "the solution is good enough, and may be better with more" if good else "give more by seconds="
         said = f"the budget of {log.budget.seconds:g} s was spent{' before the solution was good enough' * short}; {enough}"
-    if message and status in _MESSAGES:
+    elif message and status in _MESSAGES:
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
     remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])

@@ -65,7 +65,7 @@ class TilePreconditioner:
         """
         orders = self._slab.orders
         rates = [part for part in evaluated.parts if part.in_time == orders[part.field] > 0]
-        if not (rates and isinstance(evaluated.site.term.place, Interior | Within)):
+        if not (rates and evaluated.values.numel() and isinstance(evaluated.site.term.place, Interior | Within)):
             return set()
         size = lambda part: float(part.slopes.abs().max() * abs(self._unit(part, scale)))  # noqa: E731
         least = min(map(size, rates))

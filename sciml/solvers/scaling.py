@@ -20,8 +20,9 @@ from sciml.problem.observations import Observation, Prior
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
 _ROUNDING = 2.0**-52
-# Attempts at a size, and how far from one what it reaches may be.
+# Attempts at a size, and how far from one what it reaches may be; powers of the size that grow too little, and too fast.
 _ATTEMPTS, _SURELY = 12, 0.8
+_BOUNDED, _STEEP = 0.25, 4.0
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
@@ -29,8 +30,8 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
     or Dirichlet condition prescribes; fields about which nothing is prescribed but zeros take the size at which the
-    equations balance, or 1. What is less than rounding beside the largest of all
-    prescribed values is a zero, such as the tail of a pulse.
+    equations balance, or 1. What is less than rounding beside the largest of all prescribed values is a zero, such as the
+    tail of a pulse.
     """
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
@@ -84,15 +85,19 @@ def _balanced(
 
 
 def _at_one(reached: Callable[[float], float]) -> float:
-    """Where a growing function of a size is 1, about, by the secant method on logarithms; 0 where it is none."""
+    """Where a growing function of a size is 1, about, by the secant method on logarithms; 0 where it is zero."""
     size, power = 1.0, 1.0
     before: tuple[float, float] | None = None
     for _ in range(_ATTEMPTS):
         value = reached(size)
         if not (math.isfinite(value) and value > 0):
-            return 0.0 if before is None else size
-        if before is not None and size != before[0] and value != before[1]:
-            power = min(max(math.log(value / before[1]) / math.log(size / before[0]), 0.5), 4.0)
+            return 0.0 if before is None else before[0]
+        if before is not None and size != before[0]:
+            power = math.log(value / before[1]) / math.log(size / before[0])
+            if power < _BOUNDED:
+                # However large it is, it comes to no more.
+                return before[0]
+            power = min(power, _STEEP)
         before = size, value
         if _SURELY < value < 1 / _SURELY:
             break

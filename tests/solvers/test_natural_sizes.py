@@ -129,6 +129,23 @@ def test_a_field_drives_the_next_one():
     assert 1e-4 < found["c"] < 1e-2
 
 
+def test_what_is_bounded_however_large_it_is_has_no_large_size():
+    class Saturated(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u", "w"]
+        conditions = [sciml.Initial(u=1.0, w=0.0)]
+
+        @sciml.equation
+        def first(self, u, w, t):
+            return d(u, t) + 100 * u + torch.tanh(w)
+
+        @sciml.equation
+        def second(self, w, t):
+            return d(w, t)
+
+    assert 0 < sizes(Saturated())["w"] < 1e3
+
+
 def test_what_nothing_drives_may_be_one():
     class Flat(sciml.Problem):
         domain = sciml.Interval(x=(0, 1))

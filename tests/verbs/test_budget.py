@@ -81,6 +81,7 @@ class Slow(sciml.strategies.Tiles):
 def test_what_is_close_when_the_seconds_are_spent_is_a_success():
     close = sciml.fit(Pierced(), strategy=Slow(4, 8))
     assert close.success
+    assert close.status == "budget"
     assert "the solution is good enough" in close.message
     assert close.estimated_error == {"u": 5e-4}
 
