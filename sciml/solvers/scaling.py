@@ -23,8 +23,8 @@ _ROUNDING = 2.0**-52
 # Attempts at a size, and how far from one what it reaches may be; powers of the size that grow too little, and too fast.
 _ATTEMPTS, _SURELY = 12, 0.8
 _BOUNDED, _STEEP = 0.25, 4.0
-# How much larger the terms of fields that vanish on walls are than those of random jets, which vary over the whole extent.
-_FASTER = 2.0
+# How much steeper half a wave between two walls is than random jets, which vary over half the extent.
+_FASTER = math.pi / 2
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
