@@ -26,7 +26,7 @@ _PROBES = 8192
 _SHARE = 0.1
 _CHEAP = 0.05
 # How the time for a grid grows with its nodes, at least; in the plane with that of factors.
-_GROWS, _GROWS_IMPLICIT = 1.25, 2.0
+_GROWS, _GROWS_FACTORED = 1.25, 2.0
 # By how much grids may differ that are right to a tolerance, and how fast differences must fall to tell that.
 _APART, _FALLING = 100.0, 0.25
 # Grids that blow up at the same time before the solution is said to: two that are too coarse may.
@@ -143,7 +143,7 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             return found
         last = budget.spent - before, grid.size
         factors = len(grid.coordinates) > 1 and any(each in solved.solver for each in ("Radau", "collocation"))
-        grows = _GROWS_IMPLICIT if factors else _GROWS
+        grows = _GROWS_FACTORED if factors else _GROWS
     if found is None:
         assert failure is not None
         raise failure

@@ -79,17 +79,16 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
         return {}
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
     columns = dict(zip(setup.problem.coordinates, points.T.numpy(), strict=True))
-    values = predicted(setup.trial, points)
-    lives = torch.stack([torch.from_numpy(setup.problem.lives(name, columns).copy()) for name in setup.problem.fields], dim=1)
-    size = ((values.square() * lives).sum(0) / lives.sum(0)).sqrt()
+    everywhere = all(setup.problem.lives(name, columns).all() for name in setup.problem.fields)
+    size = root_mean_squares(setup.problem, points, predicted(setup.trial, points))
     if not bool(torch.isfinite(size).all()):
         return {}
     unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
     found: list[Tensor] = []
     before = 0.0
     for share in (_COARSER, 1.0, _FINER):
-        change, left = _corrected(setup, pieces, share, unit, points, seed, bool(lives.all()))
-        found.append(((change.square() * lives).sum(0) / lives.sum(0)).sqrt() / unit)
+        change, left = _corrected(setup, pieces, share, unit, points, seed, everywhere)
+        found.append(root_mean_squares(setup.problem, points, change) / unit)
         # What a space finds that cannot hold the error says nothing against one that can.
         alone = before > _LEFT and left <= _ALONE
         known, before = len(found) > 1 and left <= _LEFT and (alone or _agree(*found[-2:])), left
@@ -283,7 +282,7 @@ def relative_l2(problem: Problem, points: Tensor, changes: Tensor, values: Tenso
 
 
 def root_mean_squares(problem: Problem, points: Tensor, values: Tensor) -> Tensor:
-    """Of fields ``(n, F)`` at points ``(n, D)``, each where it lives: ``(F,)``."""
+    """Root mean squares ``(F,)`` of fields ``(n, F)`` at points ``(n, D)``, each where it lives."""
     columns = dict(zip(problem.coordinates, points.cpu().numpy().T, strict=True))
     lives = torch.from_numpy(np.stack([problem.lives(name, columns) for name in problem.fields], axis=1)).to(values.device)
     # Where a field does not live it may be anything, not a number too.

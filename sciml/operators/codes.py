@@ -128,7 +128,7 @@ class Scaling(nn.Module):
 
     @classmethod
     def of(cls, parts: Sequence[Array]) -> Scaling:
-        """That of parts ``(samples, size)``."""
+        """Standardization learned from parts ``(samples, size)``."""
         found = cls([part.shape[1] for part in parts])
         found.learn(parts)
         return found

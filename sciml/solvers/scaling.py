@@ -169,7 +169,7 @@ def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Siz
 
 
 def _root_mean_square(values: Tensor) -> float:
-    """Of the finite values: a source that is small but at one place drives no less."""
+    """The root mean square of the finite values: a source that is small but at one place drives no less."""
     finite = values[torch.isfinite(values)]
     return float(finite.square().mean().sqrt()) if len(finite) else 0.0
 

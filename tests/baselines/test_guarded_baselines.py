@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import sciml
 from sciml import cli, d
-from sciml.baselines.integrate import BlowUpError
+from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
 from sciml.errors import BaselineError
 
 ROD = sciml.Box(x=(0, 1), t=(0, 1))
@@ -173,3 +173,10 @@ def test_fault_60_the_command_line_makes_no_comparison(tmp_path, monkeypatch):
     told = " ".join(said.get().split())
     assert "no comparison made" in told
     assert "it blows up" in told
+
+
+def test_a_step_is_not_begun_that_would_end_after_the_time():
+    budget = Budget(60.0)
+    budget.check(ahead=10.0)
+    with pytest.raises(IntegrationError, match="the time limit of 60 s was reached"):
+        budget.check(ahead=100.0)
