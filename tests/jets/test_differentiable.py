@@ -73,6 +73,7 @@ def test_a_loss_of_second_derivatives_has_the_slope_that_differences_have():
 
 
 def test_attention_over_the_features_of_a_point_is_trained_on_equations():
-    solution = sciml.fit(Poisson(), Attentive(), solver=sciml.Adam(300), points=60)
+    torch.manual_seed(0)
+    solution = sciml.fit(Poisson(), Attentive(), solver=sciml.LeastSquares(40), points=60)
     assert solution.history["loss"].iloc[-1] < 0.5 * solution.history["loss"].iloc[0]
     assert functional.layer_norm is nn.functional.layer_norm
