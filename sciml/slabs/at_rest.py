@@ -15,7 +15,7 @@ from sciml.problem import Problem
 from sciml.slabs.system import Evaluated, Site, evaluated
 from sciml.slabs.tile_least_squares import CPU, TileLinearization, condense, condensed_pairs
 from sciml.slabs.tile_nodes import Reach, TileNodes
-from sciml.slabs.tile_space import CONTINUITY, SIDES, TileSpace, TileTrace
+from sciml.slabs.tile_space import CONTINUITY, NEAR, SIDES, TileSpace, TileTrace
 from sciml.typing import MultiIndex
 
 # Numbers in the rows that are made at once.
@@ -109,6 +109,21 @@ class TileRows:
             for trace in site.traces:
                 found.index_add_(0, cast(TileTrace, trace).tiles, values.square().sum((1, 2)))
         return found
+
+    def hidden(self, coefficients: Tensor, sizes: Mapping[str, float]) -> float:
+        """What equations leave near singular places, the mean of its absolute values over the domain by their natural sizes.
+
+        On tiles far smaller than a layer is thin, rows weigh next to nothing: nonlinear least squares may put there what
+        contradicts conditions, and by its integral the equation moves the fields everywhere.
+        """
+        shares = self._space.model.halves.prod(1) / self._space.model.halves.prod(1).sum()
+        shares = torch.where(self._space.levels >= NEAR, shares, 0.0)
+        found = dict.fromkeys(self.problem.equations, 0.0)
+        for (site, values, _), weights in zip(self._rows(coefficients, slopes=False), self._weights, strict=True):
+            if site.term.name in found:
+                left = (values[..., 0] / weights[:, None]).abs().mean(1).nan_to_num(0.0)
+                found[site.term.name] += float(left @ shares[cast(TileTrace, site.traces[0]).tiles]) / sizes[site.term.name]
+        return max(found.values())
 
     def linearised(self, coefficients: Tensor) -> TileLinearization:
         """The rows and their slopes at some coefficients, condensed."""

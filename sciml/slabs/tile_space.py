@@ -65,7 +65,7 @@ _TOWARDS = 7
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
 _SMALL_ENOUGH = 20
 # How often the tiles are halved in which derivatives are those of a singular place, and the share of points there.
-_NEAR, _FEW_POINTS = 4, 0.02
+NEAR, _FEW_POINTS = 4, 0.02
 # Points at which the mean of a field is taken.
 _AVERAGED = 2**16
 # What polynomials of half the degree may miss of prescribed values, as a share of their range; how far around a tile these are
@@ -362,7 +362,7 @@ class TileSpace:
 
     def regular(self, points: Tensor) -> Tensor:
         """Which points by all coordinates, ``(n, D)``, are apart from singular places; all where those at them are not few."""
-        far = (self.levels[self.model.tile(self._scaled(points))] < _NEAR) | (not self.singular)
+        far = (self.levels[self.model.tile(self._scaled(points))] < NEAR) | (not self.singular)
         return far if int((~far).sum()) <= _FEW_POINTS * len(far) else torch.ones_like(far)
 
     @cached_property

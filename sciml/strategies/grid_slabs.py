@@ -24,7 +24,7 @@ from sciml.slabs.row_layout import arranged, periodic_coordinates
 from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
+from sciml.strategies.slabs import IN_LAYER, ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
 from sciml.strategies.time_marching import HOPELESS
 
 MOST_BESIDE_TIME = 3
@@ -54,8 +54,8 @@ _A_VALUE, _A_NODE, _OTHER_PRODUCTS = 2e-6, 1e-9, 4
 _A_SECOND = 4e9
 # How much of what is left between the stages may be what is left at them.
 _NOISE = 3.0
-# What the first window of a rough start may make of the error of all windows.
-_IN_LAYER, _WINDOWS_IN_LAYER, _LATER = 1e-5, 6, 0.1
+# For how many windows as short as the first of a rough start there is to be time, and what later ones may add to its error.
+_WINDOWS_IN_LAYER, _LATER = 6, 0.1
 # Tails of a start that no grid resolves: it jumps; and of the end of the first window.
 _JUMPS, _UNRESOLVED = 5e-3, 0.15
 # Of a jump's tail three quarters are left after so many raises, with nearly twice the nodes, of a kink's two fifths. Dear grids
@@ -231,7 +231,7 @@ class GridWindows(SlabAttempt):
             better = found.solved and (best is None or found.part < best[0].part)
             if better:
                 best = found, self._ends[id(found.setup.trial)]
-            if best is not None and best[0].part <= (_OF_A_JUMP * self.accepted if self._projects else _IN_LAYER):
+            if best is not None and best[0].part <= (_OF_A_JUMP * self.accepted if self._projects else IN_LAYER):
                 break
             if best is None or (better and float(found.tails.max()) < _UNRESOLVED):
                 # As short as helps, on these nodes. What they do not resolve at the end would only be handed on.
@@ -248,12 +248,8 @@ class GridWindows(SlabAttempt):
 
     def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
         """What the error in a window makes of the relative error of the fields over all of time, in the root mean square."""
-        if error is None:
-            return math.inf
-        squares, size = error.squares
         first, last = self.setup.problem.domain.bounds[self._time]
-        shares = squares / size.maximum(size.new_tensor(self._units) ** 2)
-        return math.sqrt(float(shares.max()) * (end - begin) / (last - first))
+        return self._relative(error) * math.sqrt((end - begin) / (last - first))
 
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""

@@ -45,6 +45,10 @@ _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
 ROUNDING, _NO_BETTER = 1e-15, 1e-12
+# What the first window of a rough start may make of the error.
+IN_LAYER = 1e-5
+# What of a residual is left in half the time where it stays: where a slope jumps seven tenths.
+_STAYS = 0.5
 
 
 def not_on_elements(problem: Problem) -> str | None:
@@ -79,7 +83,9 @@ def lacks_start(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _SlabTried:
-    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short."""
+    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short, or its ``error``
+    where the start was rough.
+    """
 
     setup: DiscreteProblem
     mesh: PiecewiseBasis
@@ -88,6 +94,7 @@ class _SlabTried:
     reached: float
     in_space: float
     places: Array
+    error: float
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,11 @@ class CarriedError:
 
     squares: Tensor
     ends: tuple[Tensor, ...]
+
+    def times(self, factor: float) -> CarriedError:
+        """One of the same shape, so many times as large."""
+        squares = torch.stack([factor**2 * self.squares[0], self.squares[1]])
+        return CarriedError(squares, tuple(factor * each for each in self.ends))
 
     @classmethod
     def of(cls, kept: Sequence[Tensor]) -> CarriedError | None:
@@ -288,14 +300,17 @@ class SlabAttempt(ABC):
             self._squares[begin] = ended.error.squares
         self._slopes[begin] = ended.beside
 
+    def _relative(self, error: CarriedError | None) -> float:
+        """The largest relative error of a field in a window, in the root mean square."""
+        return math.inf if error is None else self._largest(*error.squares)
+
+    def _largest(self, squares: Tensor, size: Tensor) -> float:
+        return math.sqrt(float((squares / size.maximum(size.new_tensor(self._units) ** 2)).max()))
+
     def _error(
         self, slab: Slab[Any], solved: SlabRates, between: Sequence[Evaluated], before: DiscreteProblem | None
     ) -> list[Tensor]:
-        """A posteriori error of a slab, carried on from the window before by the linearised equations; nothing if not known.
-
-        It is driven by the residuals ``between`` the stages, and by what equations leave in space. The latter has signs that
-        add up to nothing between the places at which they hold, and counts with signs by chance.
-        """
+        """A posteriori error of a slab, carried on from the window before by the linearised equations; nothing if not known."""
         ended = self._ended(before)
         if not solved.converged or (before is not None and (ended is None or ended.error is None)):
             return []
@@ -303,16 +318,23 @@ class SlabAttempt(ABC):
         if ended is not None and ended.error is not None:
             carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
             starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
+        error, rates = driven(slab, solved, self._sources(slab, solved, between), starts)
+        squares = torch.stack([self._mean_squares(error, rates), self._mean_squares(slab, solved.rates)])
+        found = [squares, *(error.end(rates, number) for number in range(len(slab.orders)))]
+        return found if bool(squares.isfinite().all()) else []
+
+    def _sources(self, slab: Slab[Any], solved: SlabRates, between: Sequence[Evaluated]) -> list[Tensor]:
+        """What drives the error of a slab: the residuals ``between`` the stages, and what equations leave in space.
+
+        The latter has signs that add up to nothing between the places at which they hold, and counts with signs by chance.
+        """
         chance, sources = torch.Generator().manual_seed(len(self._squares)), []
         for one, size in zip(between, self._unresolved(slab, solved), strict=True):
             # One for each element, or for each place of what is not divided.
             _, elements, places = one.values.shape
             signs = 2.0 * torch.randint(2, (1, elements, 1 if elements > 1 else places), generator=chance) - 1.0
             sources.append(one.values + size * signs)
-        error, rates = driven(slab, solved, sources, starts)
-        squares = torch.stack([self._mean_squares(error, rates), self._mean_squares(slab, solved.rates)])
-        found = [squares, *(error.end(rates, number) for number in range(len(slab.orders)))]
-        return found if bool(squares.isfinite().all()) else []
+        return sources
 
     def _sensitivities(
         self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, before: DiscreteProblem | None
@@ -531,6 +553,11 @@ class ElementWindows(SlabAttempt):
         self._finer: PiecewiseBasis | None = None
         self._found: tuple[PiecewiseBasis, Tensor] | None = None
         self._hold = self._patience = _HOLD
+        # Whether what is rough at the start is smooth soon after, the first window as it was solved last, which was longer, and
+        # the error that a rough start left in it.
+        self._smooths = all(self._diffuses(name) for name in problem.fields)
+        self._longer: _SlabTried | None = None
+        self._from_start = 0.0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and its relative residual; that of very short windows counts by their length."""
@@ -538,9 +565,13 @@ class ElementWindows(SlabAttempt):
             self._go_on(begin, end)
         if before is None and not self._ends:
             self._mesh = self._resolving_start(begin)
+        self.target = max(self.target, self._from_start)
         found = self._resolved(begin, end, before)
-        self._keep_error(begin, found.setup)
         self._mesh = found.mesh
+        past = before is None and not self._smooths and self._is_past_start(found, end)
+        self._keep_error(begin, found.setup)
+        if past:
+            return found.setup, self._from_start
         if found.reached <= self.target:
             self._hold -= 1
             self._finer = None
@@ -548,8 +579,33 @@ class ElementWindows(SlabAttempt):
                 self._mesh = found.mesh.merged(found.places < _QUIET * self.target)
                 self._finer = found.mesh if self._mesh is not found.mesh else None
         elif found.solved:
-            self._give_way(begin, found.whole)
+            self._give_way(begin, found.reached if self._from_start else found.whole)
         return found.setup, found.reached
+
+    def _is_past_start(self, found: _SlabTried, end: float) -> bool:
+        """Whether the first window, of a start that is rough and stays so, is as good as it has to be: then that is the target.
+
+        Its residual becomes no less, as derivatives of what is rough are never right. Radau's method damps what is too fast for
+        a window, and what of it a shorter one has kept is an error which residuals do not tell.
+        """
+        longer, self._longer = self._longer, found if found.solved else None
+        ended = self._ends[id(found.setup.trial)]
+        if longer is None or ended.error is None or found.whole <= _STAYS * longer.whole:
+            return False
+        misfits = self._misfits(found.mesh, ended.ends, end, longer.setup)[:: max(self._orders)]
+        spread = torch.from_numpy(np.diff(found.mesh.breaks) / np.diff(found.mesh.breaks).sum())
+        left = max(found.error, float(torch.stack(misfits).matmul(spread).max().sqrt()))
+        if left > IN_LAYER:
+            return False
+        self._ends[id(found.setup.trial)] = replace(ended, error=ended.error.times(left / found.error))
+        self._over, self._from_start, self.target = end, left, max(self.target, left)
+        return True
+
+    def _diffuses(self, name: str) -> bool:
+        """Whether a field of first order in time diffuses by an equation."""
+        own = {(name, (self._time,)), (name, (self._space, self._space))}
+        first = self._problem.order(name, self._time) == 1
+        return first and any(own <= set(self._problem.system.asked(term)) for term in self._equations)
 
     def _resolved(self, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:
         """The window on as many elements as it takes, or as are worth it."""
@@ -586,7 +642,7 @@ class ElementWindows(SlabAttempt):
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
         inside, ends = self._sites(mesh, places)
         made = partial(ElementPreconditioner, quadrature)
-        solved, error, _ = self._solved(slab, [*inside, *ends], made, _TOLERANCE, before, self._guess(slab))
+        solved, error, own = self._solved(slab, [*inside, *ends], made, _TOLERANCE, before, self._guess(slab))
         if solved.converged:
             self._found = mesh, solved.rates[-1]
         setup = self._setup_of(slab, solved)
@@ -597,7 +653,22 @@ class ElementWindows(SlabAttempt):
         in_space = float(np.sqrt(by_element**2 @ np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()))
         self._record(begin, solved, whole)
         fraction, reached = self._fraction(begin, end), self._counted(whole, begin, end)
-        return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element)
+        if self._from_start:
+            # Windows may add as much as the first one did, by chance with all signs.
+            first, last = self.setup.problem.domain.bounds[self._time]
+            reached = min(reached, own["added"] * math.sqrt((last - first) / (end - begin)))
+        left = self._relative(error)
+        return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element, left)
+
+    def _beside(
+        self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, between: Sequence[Evaluated]
+    ) -> dict[str, Any]:
+        """What a window adds to the relative error, where that is judged in place of residuals."""
+        if not (solved.converged and self._from_start):
+            return {"added": math.inf}
+        nothing = tuple(map(torch.zeros_like, slab.starts))
+        error, rates = driven(slab, solved, self._sources(slab, solved, between), nothing)
+        return {"added": self._largest(self._mean_squares(error, rates), self._mean_squares(slab, solved.rates))}
 
     def _everywhere(self, mesh: PiecewiseBasis) -> list[tuple[Trace, Tensor]]:
         places, quadrature = gauss(self._degree + 3)

@@ -49,8 +49,8 @@ _SEEMED, _GAINS = 10.0, 0.5
 _ALIKE = 1e-4
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
 _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
-# Refinements that did not resolve anything, after which none will.
-_ASTRAY = 12
+# Refinements that did not resolve anything, after which none will; those whose equations are not solved at the ends at all.
+_ASTRAY, _MISLED = 12, 4
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 _MEMORY = 0.4
@@ -143,11 +143,11 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
-            solved, steps, jump, squares = _solved(work, space, last, near=last is not None or self.on is not None)
+            solved, steps, jump, hidden, squares = _solved(work, space, last, near=last is not None or self.on is not None)
             changes = {} if last is None else _changes(work, solved, last)
-            at_most = so_far.at_most(changes, space.left(squares), model.alike)
-            # Without anything to compare with, what is left on the rows has to do.
-            judged = max(max(at_most.values()) if last is not None else relative(solved), jump)
+            at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden)
+            # Without anything to compare with, or where no step is known, what is left on the rows has to do.
+            judged = max(relative(solved) if last is None or not so_far.change else max(at_most.values()), jump, hidden)
             name = f"Tiles({model.extra_repr()})"
             # The change says how good the tiles before were, which may have seemed better than they are.
             better = found is None or last is None or judged < (1.0 if model.alike else _SEEMED) * found.residual
@@ -201,24 +201,26 @@ class _Refinements:
     likely: float = math.inf
     idle: int = 0
     astray: int = 0
+    misled: int = 0
 
-    def at_most(self, changes: Mapping[str, float], left: float, alike: bool) -> dict[str, float]:
+    def at_most(self, changes: Mapping[str, float], left: float, alike: bool, hidden: float = 0.0) -> dict[str, float]:
         """Hierarchical error estimate: how far off each field is at most, about, after a change by so much."""
         self.left, self.coarser = left, self.left
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
         # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
         unseen = 0.0 if alike else math.sqrt(left / max(self.coarser - left, _ALIKE * left, 1e-300))
-        return {name: max(1.0, unseen) * each for name, each in changes.items()}
+        self.misled += hidden > 0
+        return {name: max(max(1.0, unseen) * each, hidden) for name, each in changes.items()}
 
     def ended(self, judged: float, alike: bool) -> bool:
         """Stopping criterion: whether another one would be in vain, where the fields are judged to be so far off."""
         # The change is the error of the tiles before; that of these is likely less by as much again.
-        self.likely = judged * min(1.0, self.change / self.before) if math.isfinite(self.before) else judged
+        self.likely = judged * min(1.0, self.change / self.before) if 0 < self.before < math.inf else judged
         gains = not alike and self.left < _GAINS * self.coarser
         self.idle = self.idle + 1 if self.change > self.before and not gains else 0
         self.astray += self.change > _UNRESOLVED
         patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(not alike)
-        return self.idle > patience or self.astray > _ASTRAY
+        return self.idle > patience or self.astray > _ASTRAY or self.misled > _MISLED
 
 
 def _cubes(problem: Problem, most: float) -> tuple[int, ...]:
@@ -252,8 +254,10 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
 
 def _solved(
     work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool
-) -> tuple[DiscreteProblem, int, float, Tensor]:
-    """The set-up with these tiles, solved; steps taken, the largest jump between tiles, the sum of squares left on each."""
+) -> tuple[DiscreteProblem, int, float, float, Tensor]:
+    """The set-up with these tiles, solved; steps taken, the largest jump between tiles, what is left where the certificate does
+    not look, the sum of squares left on each.
+    """
     model = space.model
     trial = work.discrete.with_model(model).trial.cpu()
     rows = TileRows(space.problem, space, trial, [work.seed, 10], accelerator=work.log.budget.accelerator)
@@ -287,7 +291,10 @@ def _solved(
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
-    return work.discrete.with_model(model), got["steps"], rows.jumps(found), rows.by_tile(found)
+    # The one minimum of linear least squares is the solution; of several, some have a layer at an end which solves nothing.
+    hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 and not work.linear else 0.0
+    hidden = hidden if hidden > _CHANGED else 0.0
+    return work.discrete.with_model(model), got["steps"], rows.jumps(found), hidden, rows.by_tile(found)
 
 
 def sensitivities(

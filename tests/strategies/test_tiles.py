@@ -492,3 +492,45 @@ def test_a_coarse_level_does_not_forbid_the_next(monkeypatch):
     work.log.budget = Budget(seconds=10.0)
     assert candidate(Tiles(), work).residual < 1e-4
     assert not any("would take longer" in each for each in work.choices)
+
+
+class Shock(sciml.Problem):
+    r"""A layer inside, :math:`\varepsilon y'' + y y' = y`: beyond it y is x less 7/6 or x and 1/2, so that it lies at 1/3."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["y"]
+    eps = 0.01
+    conditions = [sciml.Dirichlet(y=-7 / 6, on=domain.face(x=0)), sciml.Dirichlet(y=1.5, on=domain.face(x=1))]
+
+    @sciml.equation
+    def balance(self, y, x):
+        return self.eps * d(y, x, x) + y * d(y, x) - y
+
+
+def test_layers_at_the_ends_that_solve_nothing_are_no_success():
+    # On the smallest tiles rows weigh next to nothing: Newton's method leaves the shock elsewhere, and puts the rest there.
+    places = np.array([0.1, 1 / 3, 0.6])
+    exact = np.array([0.1 - 7 / 6, 0.0, 1.1])
+    alone = sciml.fit(Shock(), strategy=Tiles())
+    error = np.abs(alone(x=places)["y"] - exact).max()
+    assert error < 1e-3 or (not alone.success and alone.estimated_error["y"] > 0.1)
+    found = sciml.fit(Shock())
+    assert found.success
+    assert np.abs(found(x=places)["y"] - exact).max() < 1e-4
+
+
+def test_where_no_step_is_known_the_residual_judges():
+    class Dry(sciml.Problem):
+        """Of y = 0 all derivatives of the equation are zero."""
+
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["y"]
+        conditions = [sciml.Dirichlet(y=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def balance(self, y, x):
+            return d(y * d(y, x), x) + 1.0
+
+    found = candidate(Tiles(), workspace(Dry()))
+    assert found.residual > 0.1
+    assert not found.accepted
