@@ -76,7 +76,8 @@ def test_a_fit_on_a_gpu_is_that_on_the_cpu(way, gpu):
     on_gpu, on_cpu = (sciml.fit(Poisson(), **WAYS[way], device=device) for device in (gpu, "cpu"))
     assert on_gpu.device.type == gpu
     assert on_gpu.success == on_cpu.success
-    assert on_gpu.status == on_cpu.status
+    # Whether the last step finds no lower point or one that is hardly lower is a matter of the last bits.
+    assert on_gpu.status == on_cpu.status or {on_gpu.status, on_cpu.status} == {"converged", "plateau"}
     assert on_gpu.dtype == on_cpu.dtype
     assert on_gpu.estimated_error.keys() == on_cpu.estimated_error.keys()
 
