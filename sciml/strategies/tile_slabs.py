@@ -61,6 +61,11 @@ _TO_JUMPS = 12
 _BEHIND = 2.0
 # How many times what rows leave counts as a source of errors: with one, estimates were 0.7 to 1.4 of the errors.
 _LEFT = 2.0
+# How many times the target the error of a window may be whose inverse there is.
+_NEARLY = 3.0
+# How much of the budget of time windows may take before digits in time are given up; seconds for each number of a factor in
+# each product at a stage (one thread of a slow processor), and products beside those of Newton's method.
+_OF_TIME, _A_NUMBER, _OTHER_PRODUCTS = 0.5, 4e-9, 2
 # Stages of waves at most, and what one more leaves of the error in time if it helps.
 _MOST_STAGES, _HELPS = 9, 0.3
 
@@ -125,6 +130,8 @@ class TileWindows(SlabAttempt):
         # The length with which it begins anew, and the level of uniform tiles at which levels begin.
         self._longest, self._lowest = 0.0, 0
         self._longer_had = self.stages
+        # The target that comes back after a window which missed it by little.
+        self._meant: float | None = None
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         if not all(self._orders):
             # A pressure answers at once to what a step of implicit Euler's method misses of a flow.
@@ -132,6 +139,8 @@ class TileWindows(SlabAttempt):
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
         """The window's set-up, and the relative error of its fields: in time, or in space, which no shorter window changes."""
+        if self._meant is not None:
+            self.target, self._meant = self._meant, None
         if before is None and self._first is None:
             end = self._first_window(begin, end)
             first = self._refined(self._tried(self._level, begin, end, None), begin, end)
@@ -152,11 +161,11 @@ class TileWindows(SlabAttempt):
         if before is None and found.solved and self._missed_fluxes(found):
             return found.setup, math.inf
         self._keep_error(begin, found.setup)
+        left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
         # Errors in time add up from window to window.
-        coarse = self._jumps or waves or self.target > _COARSE * self._goal
+        coarse = self._jumps or waves or self.target > _COARSE * self._goal or self._is_late(found, left)
         wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
         self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
-        left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
         if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
             # Windows of this length have their inverse, and those of another would not earn theirs.
             self.longer = 1.0
@@ -174,12 +183,23 @@ class TileWindows(SlabAttempt):
         if reached > self.target and self._jumps:
             # Shorter windows resolve no layer that is thinner than the tiles.
             self.target, self.longer = reached, _PAST_LAYER
+        elif self._reuses and self.target < reached <= _NEARLY * self.target:
+            # A window of another length needs an inverse of its own, which costs more than what is missed.
+            self._meant, self.target = self.target, reached
         elif reached > self.target:
             if self._give_way(begin, reached) and waves:
                 # The longer window was no worse, and damps what tiles hardly resolve: least squares amplify it.
                 self.stages, self.longer = self._longer_had, 2.0
             self._longer_had = self.stages
         return found.setup, reached
+
+    def _is_late(self, found: _TileTried, left: float) -> bool:
+        """Whether so many windows more, as long as this one, take much of the budget of time; forecast and not measured."""
+        if math.isinf(self.log.budget.seconds):
+            return False
+        _, numbers, elsewhere = found.slab.mesh.effort(self.log.budget.accelerator)
+        seconds = _A_NUMBER * (numbers + elsewhere) * found.slab.stages.count * (self._products + _OTHER_PRODUCTS)
+        return left * seconds > _OF_TIME * self.log.budget.seconds
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
         found, made = super().verdict(edges), self._spaces.get(self._level)

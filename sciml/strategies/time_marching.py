@@ -37,7 +37,7 @@ _MOST_MISSES = 40
 _SHORTER = 0.75
 _LONGER = 1.25
 # A last window may be longer by so much; windows up to so many from the end are made equal.
-_MORE, _EQUAL = 0.2, 4
+_MORE, _EQUAL = 0.2, 12
 _RELAXED = 3.0
 _HELD = 4096
 _BACK = 0.1

@@ -15,7 +15,7 @@ from sciml.slabs.system import Slab
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.strategies.prepare import prepare
-from sciml.strategies.search import Log
+from sciml.strategies.search import Budget, Log
 from sciml.strategies.tile_slabs import TileWindows
 
 F64 = torch.float64
@@ -607,3 +607,41 @@ def test_fields_that_equations_couple_weakly_have_factors_of_their_own(monkeypat
     # As nearly as polynomials on these tiles can tell.
     assert float(space.sizes(one - other).max()) < 1e-3
     assert found[0].products <= 20
+
+
+class Tide(sciml.Problem):
+    """What comes and goes a hundred times a week, for many years."""
+
+    domain = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1e5))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x, y: 1 - x**2 - y**2),
+        sciml.Dirichlet(u=0.0, on=domain.boundary),
+    ]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - d(u, x, x) - d(u, y, y) + torch.sin(t) * (1 - x**2 - y**2) - 4 * torch.cos(t)
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(math.inf, False), (600.0, True)])
+def test_digits_in_time_are_given_up_where_time_is_short(seconds, late):
+    # Forecast from counts: 140,000 windows do not fit into ten minutes.
+    setup = prepare(Tide(), RandomFeatures(), None, 400, None, F64, "cpu", 0)
+    attempt = TileWindows(setup, Log(budget=Budget(seconds)), 1e-6, 1e-3)
+    _, reached = attempt(0.0, 0.7, None)
+    assert reached < 1e-7
+    assert (attempt.longer >= 2.0) == late
+
+
+def test_a_window_that_misses_by_little_keeps_its_inverse():
+    setup = prepare(Tide(), RandomFeatures(), None, 400, None, F64, "cpu", 0)
+    attempt = TileWindows(setup, Log(), 1e-6, 1e-3)
+    first, _ = attempt(0.0, 1.0, None)
+    second, _ = attempt(1.0, 2.0, first)
+    attempt.target = 0.5 * attempt(2.0, 3.0, second)[1]
+    meant = attempt.target
+    third, reached = attempt(2.0, 3.0, second)
+    assert meant < reached <= attempt.target
+    attempt(3.0, 3.7, third)
+    assert attempt.target == meant
