@@ -397,7 +397,12 @@ class Problem:
         bound = self.bind_initial().valued(constants or {})
         with torch.no_grad():
             columns = dict(zip(self.coordinates, points.unbind(1), strict=True))
-            values = self.composites.stacked(bound.reference(**columns), self.fields, points)  # type: ignore[attr-defined]
+            try:
+                given = bound.reference(**columns)  # type: ignore[attr-defined]
+            except Exception as error:
+                error.add_note(f"raised by {type(self).__name__}.reference, of which a fit asks one point before it begins")
+                raise
+            values = self.composites.stacked(given, self.fields, points)
         return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
 
 

@@ -157,6 +157,16 @@ def test_the_reference_satisfies_the_equation_and_a_wrong_sign_shows():
     assert abs(Decay().residuals(lambda t: torch.exp(2 * t), t=t)["decay"]).max() > 1
 
 
+def test_what_a_reference_raises_says_where_it_comes_from():
+    class Faulty(Decay):
+        def reference(self, t):
+            raise ArithmeticError("no root")
+
+    with pytest.raises(ArithmeticError, match="no root") as raised:
+        sciml.fit(Faulty())
+    assert "raised by Faulty.reference" in raised.value.__notes__[0]
+
+
 def test_the_reference_sees_constants_in_double_precision():
     made = define(rate=sciml.Unknown(0.1), reference=lambda self, x, t: self.rate + 0 * x)()
     for given in (None, {"rate": 0.1}):
