@@ -384,8 +384,8 @@ class OutputError:
             yield now
         if here.tangent is None or log.stopped:
             return
-        # What is far smaller than the scatter of the fields moves no constant.
-        self.aim(_BENEATH * min(self._scatter(now).values(), default=0.0))
+        # What is far smaller than the scatter of the fields moves no constant; equations are to hold however large that is.
+        self.aim(min(_BENEATH * min(self._scatter(now).values(), default=0.0), _ROUGHLY))
         found = self.reached(here.raw)
         if found is None or log.stopped:
             return
