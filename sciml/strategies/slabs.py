@@ -556,7 +556,7 @@ class ElementWindows(SlabAttempt):
         # Whether what is rough at the start is smooth soon after, the first window as it was solved last, which was longer, and
         # the error that a rough start left in it.
         self._smooths = all(self._diffuses(name) for name in problem.fields)
-        self._longer: _SlabTried | None = None
+        self._tried_before: _SlabTried | None = None
         self._from_start = 0.0
 
     def __call__(self, begin: float, end: float, before: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
@@ -588,13 +588,15 @@ class ElementWindows(SlabAttempt):
         Its residual becomes no less, as derivatives of what is rough are never right. Radau's method damps what is too fast for
         a window, and what of it a shorter one has kept is an error which residuals do not tell.
         """
-        longer, self._longer = self._longer, found if found.solved else None
+        longer, self._tried_before = self._tried_before, found if found.solved else None
         ended = self._ends[id(found.setup.trial)]
         if longer is None or ended.error is None or found.whole <= _STAYS * longer.whole:
             return False
-        misfits = self._misfits(found.mesh, ended.ends, end, longer.setup)[:: max(self._orders)]
-        spread = torch.from_numpy(np.diff(found.mesh.breaks) / np.diff(found.mesh.breaks).sum())
-        left = max(found.error, float(torch.stack(misfits).matmul(spread).max().sqrt()))
+        powers = (power for order in self._orders for power in range(order))
+        misfits = zip(self._misfits(found.mesh, ended.ends, end, longer.setup), powers, strict=True)
+        spread = found.mesh.half / found.mesh.half.sum()
+        apart = max(float(spread @ each) for each, power in misfits if not power)
+        left = max(found.error, math.sqrt(apart))
         if left > IN_LAYER:
             return False
         self._ends[id(found.setup.trial)] = replace(ended, error=ended.error.times(left / found.error))
