@@ -143,7 +143,11 @@ def test_relative_means_one_thing(name):
         found.residuals["rms"] / found.residuals["relative"]
         for found in (sciml.fit(stated), sciml.baseline(stated, time_limit=200))
     )
-    assert np.allclose(fitted[classical.index], classical, rtol=0.25)
+    sizes = pd.DataFrame({"fitted": fitted[classical.index], "classical": classical})
+    # A start that is met to the last bit tells no size.
+    known = sizes.dropna()
+    assert len(known) >= len(sizes) - 1
+    assert np.allclose(known["fitted"], known["classical"], rtol=0.25)
 
 
 def test_problems_of_another_name_with_the_same_fields_and_domain_compare(rods):
