@@ -1,7 +1,8 @@
 """Which tests are slow: those marked so, and those of ``slow_tests.txt``, which took more than three seconds on one slow core.
 
-``python -m pytest --record-slow 3`` writes the file anew. ``--minutes 20`` starts none after so many minutes, in an order that
-differs from day to day, so that all are run sooner or later where time is short.
+``python -m pytest --record-slow 3`` writes the file anew. ``--minutes 20`` starts none after so many minutes, in an order of
+files that differs from day to day, so that all are run sooner or later where time is short. Tests of a file share what it
+sets up.
 """
 
 import datetime
@@ -18,7 +19,7 @@ _taken = Counter()
 
 def pytest_addoption(parser):
     parser.addoption("--record-slow", type=float, metavar="SECONDS", help="write down which tests took longer")
-    parser.addoption("--minutes", type=float, help="begin no test after so many minutes; another order every day")
+    parser.addoption("--minutes", type=float, help="begin no test after so many minutes; another order of files every day")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
     if config.getoption("--minutes") is not None:
         day = str(datetime.date.today())
-        items.sort(key=lambda item: hashlib.sha256((day + item.nodeid).encode()).digest())
+        items.sort(key=lambda item: hashlib.sha256((day + item.nodeid.split("::")[0]).encode()).digest())
 
 
 def pytest_sessionstart(session):
