@@ -111,7 +111,7 @@ class TileRows:
         return found
 
     def hidden(self, coefficients: Tensor, sizes: Mapping[str, float]) -> float:
-        """What equations leave near singular places, the mean of its absolute values over the domain by their natural sizes.
+        """Mean absolute residual of equations near singular places, over the whole domain, in their natural sizes.
 
         On tiles far smaller than a layer is thin, rows weigh next to nothing: nonlinear least squares may put there what
         contradicts conditions, and by its integral the equation moves the fields everywhere.

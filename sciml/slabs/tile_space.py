@@ -705,15 +705,20 @@ class TileSpace:
         """Computational cost of least squares on the tiles: multiplications, as many as would take as long on the CPU, and the
         most numbers that a factor holds there and on an accelerator.
         """
-        tiles, width = len(self.model.live), round(self.fields_a_tile * self.model.width)
-        pairs = torch.cat([each for _, each in self.model.neighbours()])
-        matrix = BlockCholesky([width] * tiles, pairs.numpy())
-        factor, numbers = matrix.effort
+        factor, numbers, dense = self._elimination
         # Beside the factor's, those of the triangles of all tiles.
-        triangles = 2.0 * tiles * self.side ** len(self.names) * width**2
-        if accelerator.type == "cpu" or not matrix.dense:
+        width = round(self.fields_a_tile * self.model.width)
+        triangles = 2.0 * len(self.model.live) * self.side ** len(self.names) * width**2
+        if accelerator.type == "cpu" or not dense:
             return triangles + factor, numbers, 0.0
         return triangles + factor / _FASTER, 0.0, numbers
+
+    @cached_property
+    def _elimination(self) -> tuple[float, float, bool]:
+        """Symbolic factorisation: multiplications and numbers of a factor, and whether its fronts are worth an accelerator."""
+        pairs = torch.cat([each for _, each in self.model.neighbours()])
+        matrix = BlockCholesky([round(self.fields_a_tile * self.model.width)] * len(self.model.live), pairs.numpy())
+        return *matrix.effort, matrix.dense
 
     def at_points(self, weights: Tensor, columns: Sequence[Tensor]) -> Tensor:
         """Functions with coefficients ``(k, T K)`` at places by coordinate, ``(n,)`` each: ``(k, n)``."""

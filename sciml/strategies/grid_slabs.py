@@ -46,9 +46,9 @@ _DEAR, _MANY_PRODUCTS = 1e8, 25
 _CHEAP, _LONGEST = 4000, 8.0
 # A dear grid whose tails are a part of the target has fewer nodes in the next window, not for so many tries after a finer one.
 _QUIET, _FEWER, _HOLD = 1e-3, 0.8, 3
-# How much of the budget of time windows as short as this one, but no more than so many, may take on a larger grid; seconds
-# for each value at a stage, and in each product for each node along an axis (one thread of a slow processor); other products.
-_OF_TIME, _WINDOWS = 0.5, 20
+# How many windows as short as this one there is to be time for on a larger grid, at most; seconds for each value at a stage,
+# and in each product for each node along an axis (one thread of a slow processor); other products.
+_WINDOWS = 20
 _A_VALUE, _A_NODE, _OTHER_PRODUCTS = 2e-6, 1e-9, 4
 # Multiplications of full factors in a second.
 _A_SECOND = 4e9
@@ -313,15 +313,12 @@ class GridWindows(SlabAttempt):
         return found.space if fewer.shape == found.space.shape else fewer
 
     def _in_time(self, larger: GridSpace, windows: float) -> bool:
-        """Whether so many windows can be solved on a larger grid within the budget of time.
-
-        Forecast and not measured: a run that is resumed decides as it did before, and one on a busy computer as on an idle one.
-        """
+        """Whether so many windows can be solved on a larger grid within the budget of time."""
         a_value = _A_VALUE + _A_NODE * sum(larger.shape) * (_OTHER_PRODUCTS + self._products)
         seconds = self.stages.count * len(self._orders) * larger.size * a_value
         if not self._is_separated(larger):
             seconds += self._factors(larger)[0] / _A_SECOND
-        return windows * seconds <= _OF_TIME * self.log.budget.seconds
+        return self._in_budget(windows * seconds)
 
     def _affordable(self, grid: GridSpace, *, separated: bool) -> bool:
         values = self.stages.count * len(self._orders) * grid.size

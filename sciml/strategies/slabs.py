@@ -45,6 +45,8 @@ _TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
 ROUNDING, _NO_BETTER = 1e-15, 1e-12
+# How much of the budget of time windows may take.
+_OF_TIME = 0.5
 # What the first window of a rough start may make of the error.
 IN_LAYER = 1e-5
 # What of a residual is left in half the time where it stays: where a slope jumps seven tenths.
@@ -83,8 +85,8 @@ def lacks_start(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _SlabTried:
-    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short, or its ``error``
-    where the start was rough.
+    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short, or what the window
+    adds to the error where the start was rough; ``error`` is that of its fields.
     """
 
     setup: DiscreteProblem
@@ -461,6 +463,13 @@ class SlabAttempt(ABC):
         self._missed = begin, whole
         return useless
 
+    def _in_budget(self, seconds: float) -> bool:
+        """Whether the budget of time leaves so many seconds for windows.
+
+        Forecast and not measured: a run that is resumed decides as it did before, and one on a busy computer as on an idle one.
+        """
+        return seconds <= _OF_TIME * self.log.budget.seconds
+
     def _fraction(self, begin: float, end: float) -> float:
         """What the residual of a short window counts: a jump at the start has some, however short the window is."""
         first, last = self.setup.problem.domain.bounds[self._time]
@@ -581,6 +590,10 @@ class ElementWindows(SlabAttempt):
         elif found.solved:
             self._give_way(begin, found.reached if self._from_start else found.whole)
         return found.setup, found.reached
+
+    def verdict(self, edges: Sequence[float]) -> Verdict:
+        found = super().verdict(edges)
+        return replace(found, said=f"{found.said}, and windows by what they add to the error") if self._from_start else found
 
     def _is_past_start(self, found: _SlabTried, end: float) -> bool:
         """Whether the first window, of a start that is rough and stays so, is as good as it has to be: then that is the target.

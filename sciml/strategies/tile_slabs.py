@@ -63,9 +63,9 @@ _BEHIND = 2.0
 _LEFT = 2.0
 # How many times the target the error of a window may be whose inverse there is.
 _NEARLY = 3.0
-# How much of the budget of time windows may take before digits in time are given up; seconds for each number of a factor in
-# each product at a stage (one thread of a slow processor), and products beside those of Newton's method.
-_OF_TIME, _A_NUMBER, _OTHER_PRODUCTS = 0.5, 4e-9, 2
+# Seconds for each number of a factor in each product at a stage (one thread of a slow processor), and products beside those of
+# Newton's method.
+_A_NUMBER, _OTHER_PRODUCTS = 4e-9, 2
 # Stages of waves at most, and what one more leaves of the error in time if it helps.
 _MOST_STAGES, _HELPS = 9, 0.3
 
@@ -194,12 +194,10 @@ class TileWindows(SlabAttempt):
         return found.setup, reached
 
     def _is_late(self, found: _TileTried, left: float) -> bool:
-        """Whether so many windows more, as long as this one, take much of the budget of time; forecast and not measured."""
-        if math.isinf(self.log.budget.seconds):
-            return False
+        """Whether so many windows more, as long as this one, take much of the budget of time."""
         _, numbers, elsewhere = found.slab.mesh.effort(self.log.budget.accelerator)
         seconds = _A_NUMBER * (numbers + elsewhere) * found.slab.stages.count * (self._products + _OTHER_PRODUCTS)
-        return left * seconds > _OF_TIME * self.log.budget.seconds
+        return not self._in_budget(left * seconds)
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
         found, made = super().verdict(edges), self._spaces.get(self._level)

@@ -164,6 +164,9 @@ class Tiles(Strategy):
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
+            if so_far.misled > _MISLED:
+                work.choices.append(f"{self.name}: given up, at the ends of the interval its layers do not solve the equations")
+                break
             if so_far.ended(judged, model.alike) or so_far.likely <= target or work.log.stopped:
                 break
             alike = model.alike
@@ -203,7 +206,7 @@ class _Refinements:
     astray: int = 0
     misled: int = 0
 
-    def at_most(self, changes: Mapping[str, float], left: float, alike: bool, hidden: float = 0.0) -> dict[str, float]:
+    def at_most(self, changes: Mapping[str, float], left: float, alike: bool, hidden: float) -> dict[str, float]:
         """Hierarchical error estimate: how far off each field is at most, about, after a change by so much."""
         self.left, self.coarser = left, self.left
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
@@ -220,7 +223,7 @@ class _Refinements:
         self.idle = self.idle + 1 if self.change > self.before and not gains else 0
         self.astray += self.change > _UNRESOLVED
         patience = _UNTIL_RESOLVED if judged > _UNRESOLVED else int(not alike)
-        return self.idle > patience or self.astray > _ASTRAY or self.misled > _MISLED
+        return self.idle > patience or self.astray > _ASTRAY
 
 
 def _cubes(problem: Problem, most: float) -> tuple[int, ...]:

@@ -610,7 +610,7 @@ def test_fields_that_equations_couple_weakly_have_factors_of_their_own(monkeypat
 
 
 class Tide(sciml.Problem):
-    """What comes and goes a hundred times a week, for many years."""
+    """What comes and goes sixteen thousand times."""
 
     domain = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1e5))
     fields = ["u"]

@@ -514,6 +514,7 @@ def test_layers_at_the_ends_that_solve_nothing_are_no_success():
     alone = sciml.fit(Shock(), strategy=Tiles())
     error = np.abs(alone(x=places)["y"] - exact).max()
     assert error < 1e-3 or (not alone.success and alone.estimated_error["y"] > 0.1)
+    assert error < 1e-3 or any("do not solve the equations" in each for each in alone.choices)
     found = sciml.fit(Shock())
     assert found.success
     assert np.abs(found(x=places)["y"] - exact).max() < 1e-4
