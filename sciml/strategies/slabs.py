@@ -85,8 +85,8 @@ def lacks_start(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class _SlabTried:
-    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short, or what the window
-    adds to the error where the start was rough; ``error`` is that of its fields.
+    """A window on one mesh; ``reached`` is ``whole`` counted by the window's length where that is very short, or what it adds
+    to the error where the start was rough; ``error`` is that of its fields.
     """
 
     setup: DiscreteProblem

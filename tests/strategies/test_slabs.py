@@ -278,7 +278,7 @@ def test_a_rough_start_that_nothing_smooths_is_judged_by_its_error():
         solution = sciml.fit(Soliton())
     assert solution.success
     assert len(models_of(solution)) < 40
-    assert "windows by what they add to the error" in solution.choices[0]
+    assert any("windows by what they add to the error" in each for each in solution.choices)
     x, psi = split_step(4096, 4000)
     found = solution(x=x[::16], t=np.ones(256))
     error = np.linalg.norm(found["u"] + 1j * found["v"] - psi[::16]) / np.linalg.norm(psi[::16])
