@@ -10,10 +10,12 @@ import numpy as np
 import scipy
 
 from sciml.errors import ProblemError
-from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, gauss, grid
+from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, gauss, grid, in_parts
 from sciml.typing import Array
 
 _NODES = 6
+# Distances that are held at a time.
+_CHUNK = 1_000_000
 _TURNS = 3
 
 
@@ -67,6 +69,17 @@ class Ball(Domain):
 
     def distance(self, points: Any) -> Array:
         return np.linalg.norm(self.points(points) - np.array(self.center), axis=1) - self.radius
+
+    @classmethod
+    def nearest(cls, domains: Sequence[Domain], points: Array) -> Array:
+        centers = np.array([each.center for each in domains if isinstance(each, Ball)])
+        radii = np.array([each.radius for each in domains if isinstance(each, Ball)])
+
+        def smallest(at: Array) -> Array:
+            found: Array = (np.linalg.norm(at[:, None] - centers, axis=2) - radii).min(axis=1)
+            return found
+
+        return in_parts(smallest, points, _CHUNK // len(radii))
 
     def quadrature(self, count: int) -> tuple[Array, Array] | None:
         if (dimension := len(self.center)) > 3:

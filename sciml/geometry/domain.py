@@ -228,6 +228,11 @@ class Domain(ABC):
     def distance(self, points: Any) -> Array:
         """The signed distance from the boundary, shape ``(n,)``, negative inside; of set operations a lower bound of it."""
 
+    @classmethod
+    def nearest(cls, domains: Sequence[Domain], points: Array) -> Array:
+        """The smallest of the signed distances of points ``(n, D)`` from several domains of this kind, shape ``(n,)``."""
+        return np.minimum.reduce([each.distance(points) for each in domains])
+
     def freedom(self, side: Side) -> int:
         """The number of coordinates in [0, 1] that a point on a side takes."""
         return len(self.bounds) - 1
@@ -710,10 +715,35 @@ class Combination(_Composite):
                     self._sides[Piece(name, alike)] = number, own, kept
 
     def distance(self, points: Any) -> Array:
-        first, second = (part.distance(points) for part in self.parts)
-        if self.kind == "union":
-            return np.minimum(first, second)
-        return np.maximum(first, second if self.kind == "intersection" else -second)
+        points = self.points(points)
+        # All holes of one kind at once: asked for one by one, the calls take longer than the numbers.
+        cut = [-kind.nearest(alike, points) for kind, alike in self._cut.items()]
+        largest = np.maximum.reduce([*(each.distance(points) for each in self._kept), *cut])
+        return -largest if self.kind == "union" else largest
+
+    @cached_property
+    def _kept(self) -> list[Domain]:
+        return [domain for domain, kept in self._members(self.kind != "union") if kept]
+
+    @cached_property
+    def _cut(self) -> dict[type[Domain], list[Domain]]:
+        found: dict[type[Domain], list[Domain]] = {}
+        for domain, kept in self._members(self.kind != "union"):
+            if not kept:
+                found.setdefault(type(domain), []).append(domain)
+        return found
+
+    def _members(self, kept: bool) -> list[tuple[Domain, bool]]:
+        """Of what points are inside and of what outside which are inside this, or outside it, by chains of operations."""
+        if kept == (self.kind == "union"):
+            return [(self, kept)]
+        wanted = (kept, self.kind == "intersection") if kept else (kept, kept)
+        pairs = zip(self.parts, wanted, strict=True)
+        return [
+            each
+            for part, inside in pairs
+            for each in (part._members(inside) if isinstance(part, Combination) else [(part, inside)])
+        ]
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         number, own, _ = self._sides[side]

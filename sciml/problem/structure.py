@@ -23,6 +23,8 @@ Asked = tuple[Jet, ...]
 _PROBES = 8
 # By so much of their size the residuals of affine equations may differ from their chord.
 _ROUNDING = 1e-9
+# How many times its natural size a field may turn out to be, as near a resonance.
+_LARGER = 1e6
 
 
 class System:
@@ -106,7 +108,9 @@ class System:
         ``fields`` are centre and size of each field in its unit: what is curved at that size may look straight at another. A
         problem with unknown constants counts as nonlinear: they multiply fields.
         """
-        return not self.problem.unknowns and all(self._affine(block, fields or {}) for block in blocks)
+        # What looks straight at a small size may be curved at that of the solution, as sin u.
+        larger = {name: (center, _LARGER * size) for name, (center, size) in (fields or {}).items()}
+        return not self.problem.unknowns and all(self._affine(block, each) for block in blocks for each in (fields or {}, larger))
 
     def _affine(self, block: Collocation, fields: Mapping[str, tuple[float, float]]) -> bool:
         generator, part = torch.Generator().manual_seed(0), 0.3

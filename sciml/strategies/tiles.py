@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -53,6 +53,8 @@ _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 _ASTRAY, _MISLED = 12, 4
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
+# Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding.
+_SETTLES, _STALLS, _NOISE = 10.0, 1.5, 1e-6
 _MEMORY = 0.4
 
 
@@ -155,12 +157,14 @@ class Tiles(Strategy):
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             solved = judged_apart(solved, space.regular)
+            stalled = so_far.stalled(solved.objective(solved.fresh).worst())
             apart = f"; {SINGULAR}" if space.singular else ""
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
             # Corrections by smooth functions say nothing of singular ones.
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
-            found = replace(now, sufficient=judged <= _GOOD) if better or found is None else found
+            now = replace(now, sufficient=judged <= _GOOD and not stalled, doubt=stalled)
+            found = now if better or found is None else replace(found, doubt=stalled)
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
@@ -177,7 +181,7 @@ class Tiles(Strategy):
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
-            good = found.residual <= ENOUGH or falls or so_far.likely <= target
+            good = (found.residual <= ENOUGH or falls or so_far.likely <= target) and not found.doubt
             # Beside what others come to, the error of these tiles counts that is likely.
             yield replace(found, residual=found.residual if good else min(found.residual, so_far.likely), accepted=good)
 
@@ -205,6 +209,7 @@ class _Refinements:
     idle: int = 0
     astray: int = 0
     misled: int = 0
+    residuals: list[tuple[float, float]] = field(default_factory=list)
 
     def at_most(self, changes: Mapping[str, float], left: float, alike: bool, hidden: float) -> dict[str, float]:
         """Hierarchical error estimate: how far off each field is at most, about, after a change by so much."""
@@ -214,6 +219,20 @@ class _Refinements:
         unseen = 0.0 if alike else math.sqrt(left / max(self.coarser - left, _ALIKE * left, 1e-300))
         self.misled += hidden > 0
         return {name: max(max(1.0, unseen) * each, hidden) for name, each in changes.items()}
+
+    def stalled(self, residual: float) -> str:
+        """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
+
+        Where there is a solution its residuals fall with the changes, whatever the order; where there is none, both have limits.
+        """
+        earlier = [found for change, found in self.residuals if change >= _SETTLES * self.change]
+        self.residuals.append((self.change, residual))
+        if not earlier or residual < max(_NOISE, self.change, min(earlier) / _STALLS):
+            return ""
+        return (
+            f"residuals stay at {residual:.1e} of their natural size while refinements change the fields by {self.change:.1e} "
+            "only: equations and conditions contradict each other, or have no solution near this one"
+        )
 
     def ended(self, judged: float, alike: bool) -> bool:
         """Stopping criterion: whether another one would be in vain, where the fields are judged to be so far off."""
@@ -295,7 +314,7 @@ def _solved(
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
     # The one minimum of linear least squares is the solution; of several, some have a layer at an end which solves nothing.
-    hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 and not work.linear else 0.0
+    hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), hidden, rows.by_tile(found)
 
