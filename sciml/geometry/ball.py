@@ -76,7 +76,8 @@ class Ball(Domain):
         radii = np.array([each.radius for each in domains if isinstance(each, Ball)])
 
         def smallest(at: Array) -> Array:
-            found: Array = (np.linalg.norm(at[:, None] - centers, axis=2) - radii).min(axis=1)
+            gaps = at.T[:, :, None] - centers.T[:, None]
+            found: Array = (np.sqrt((gaps * gaps).sum(axis=0)) - radii).min(axis=1)
             return found
 
         return in_parts(smallest, points, _CHUNK // len(radii))

@@ -666,6 +666,8 @@ class Product(_Composite):
         return np.split(self.points(points), np.cumsum(widths)[:-1], axis=1)
 
 
+# Whether points inside the result, or of a union points outside it, are inside each of the parts.
+_INSIDE = {"union": (False, False), "difference": (True, False), "intersection": (True, True)}
 _SYMBOLS = {"union": "|", "difference": "-", "intersection": "&", "Product": "*"}
 
 
@@ -723,27 +725,29 @@ class Combination(_Composite):
 
     @cached_property
     def _kept(self) -> list[Domain]:
-        return [domain for domain, kept in self._members(self.kind != "union") if kept]
+        return [domain for domain, kept in self._members() if kept]
 
     @cached_property
     def _cut(self) -> dict[type[Domain], list[Domain]]:
         found: dict[type[Domain], list[Domain]] = {}
-        for domain, kept in self._members(self.kind != "union"):
+        for domain, kept in self._members():
             if not kept:
                 found.setdefault(type(domain), []).append(domain)
         return found
 
-    def _members(self, kept: bool) -> list[tuple[Domain, bool]]:
-        """Of what points are inside and of what outside which are inside this, or outside it, by chains of operations."""
-        if kept == (self.kind == "union"):
-            return [(self, kept)]
-        wanted = (kept, self.kind == "intersection") if kept else (kept, kept)
-        pairs = zip(self.parts, wanted, strict=True)
-        return [
-            each
-            for part, inside in pairs
-            for each in (part._members(inside) if isinstance(part, Combination) else [(part, inside)])
-        ]
+    def _members(self) -> list[tuple[Domain, bool]]:
+        """What all points of this are inside of or, as for a union all points of the outside are, outside of; chains as one."""
+        found = []
+        for number, part in enumerate(self.parts):
+            chained = self._chained(number)
+            found += [(part, _INSIDE[self.kind][number])] if chained is None else chained._members()
+        return found
+
+    def _chained(self, number: int) -> Combination | None:
+        """A part that is a combination, and has members which are members of this."""
+        part = self.parts[number]
+        chained = isinstance(part, Combination) and (part.kind != "union") == _INSIDE[self.kind][number]
+        return part if chained and isinstance(part, Combination) else None
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         number, own, _ = self._sides[side]
@@ -761,20 +765,28 @@ class Combination(_Composite):
         # Where the other part cuts corners off, the sides do not meet any more.
         return points[np.abs(self.distance(points)) < _STEP * self.diameter] if len(points) else points
 
-    def _placed(self, number: int, own: Side, unit: Array) -> Placed:
-        points, normals, keep = self.parts[number].on_side(own, unit)
+    def _uncut(self, number: int, own: Side, unit: Array) -> Placed:
+        """A side of a part before others cut it; where the boundaries of both parts coincide, the first one's is enough."""
+        chained = self._chained(number)
+        # On the boundary of a chain is on that of each of its parts that has the side: one test at the end does for all.
+        points, normals, keep = (
+            self.parts[number].on_side(own, unit) if chained is None else chained._uncut(*chained._sides[own][:2], unit)
+        )
         if self.kind == "difference" and number == 1:
             normals = -normals
+        if number == 1:
+            keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.diameter)
+        return points, normals, keep
+
+    def _placed(self, number: int, own: Side, unit: Array) -> Placed:
+        points, normals, keep = self._uncut(number, own, unit)
         # On the boundary are the points with the inside on one side of them and the outside on the other, also where the
-        # boundaries of both parts coincide; there the first one's points are enough.
+        # boundaries of both parts coincide.
         step = _STEP * self.diameter * normals
         # All at once: of many holes' distances the calls take longer than the numbers.
         before, beyond, here = np.split(self.distance(np.concatenate([points - step, points + step, points])), 3)
         # Near where two boundaries cross, a step is long enough to leave through the other one.
-        keep = keep & (before < 0) & (beyond > 0) & (np.abs(here) <= _ON * self.diameter)
-        if number == 1:
-            keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.diameter)
-        return points, normals, keep
+        return points, normals, keep & (before < 0) & (beyond > 0) & (np.abs(here) <= _ON * self.diameter)
 
 
 def _fraction_kept(freedom: int, placed: Callable[[Array], Placed]) -> float:

@@ -110,7 +110,9 @@ class System:
         """
         # What looks straight at a small size may be curved at that of the solution, as sin u.
         larger = {name: (center, _LARGER * size) for name, (center, size) in (fields or {}).items()}
-        return not self.problem.unknowns and all(self._affine(block, each) for block in blocks for each in (fields or {}, larger))
+        return not self.problem.unknowns and all(
+            self._affine(block, sizes) for block in blocks for sizes in (fields or {}, larger)
+        )
 
     def _affine(self, block: Collocation, fields: Mapping[str, tuple[float, float]]) -> bool:
         generator, part = torch.Generator().manual_seed(0), 0.3

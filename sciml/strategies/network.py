@@ -19,7 +19,7 @@ from sciml.models import MLP, PeriodicInputs, Scaled
 from sciml.solvers import DiscreteProblem, LeastSquares
 from sciml.strategies.polish import Polish
 from sciml.strategies.random_features import not_by_least_squares, part_of
-from sciml.strategies.search import Candidate, Strategy, Workspace, most_points
+from sciml.strategies.search import Candidate, Options, Strategy, Workspace, most_points
 from sciml.strategies.time_marching import (
     Marched,
     WindowMethod,

@@ -223,7 +223,7 @@ class _Refinements:
     def stalled(self, residual: float) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
 
-        Where there is a solution its residuals fall with the changes, whatever the order; where there is none, both have limits.
+        Where there is a solution residuals fall with the changes, whatever the order; where there is none, they have a limit.
         """
         earlier = [found for change, found in self.residuals if change >= _SETTLES * self.change]
         self.residuals.append((self.change, residual))
