@@ -24,6 +24,7 @@ from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
 from sciml.diagnostics.estimated_error import estimated_error, left_open, missed, relative_scatter, scattered
+from sciml.diagnostics.null_space import free_directions
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
 from sciml.parallel import process_group
@@ -184,8 +185,8 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     whole = best.solved and (spent or status not in ENDED)
     if not (errors or best.doubt) and whole:
         alone = setup.measurements is None and not setup.raw and not spent
-        errors = estimated_error(setup, options.seed, best.residual) if alone else {}
-        errors = errors or {name: min(1.0, each) for name, each in best.at_most.items()}
+        at_most = {name: min(1.0, each) for name, each in best.at_most.items()}
+        errors = estimated_error(setup, options.seed, best.residual, at_most) if alone else at_most
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, options.largest_error)]
     # What the noise of measurements adds is an error of the answer, and none of the way it was found; where equations do not
     # hold it says nothing alone.
@@ -202,7 +203,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             look = _LEAST_LOOK if spent else max(_LEAST_LOOK, log.seconds)
             unsure = doubt(setup.problem, setup.trial, best.residual, look, options.tolerance)
         unsure = process_group.agreed(unsure)
-        reasons += [] if unsure is None else [unsure]
+        reasons += free_directions(setup, options.seed) if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
     if spent:
         good = not (short or reasons)

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ _RANK = 1e-12
 # What of the residuals the correction may leave, and by how much two of them may differ, to be believed; what one may leave to
 # be believed where the other leaves more than that.
 _LEFT, _APART, _ALONE = 0.3, 3.0, 1e-2
+# How much three may differ to be told where they leave more than that.
+_ALIKE = 1.5
 _PROBES, _SCATTERED = 4096, 400
 # By how much rows move where a field is doubled that they do not see, as a multiple of what is left of them.
 _UNMOVED = 3.0
@@ -65,7 +68,9 @@ _ROUNDED, _ALL_ROUNDING, _ROUNDING = 1e-7, 1e-11, 1e-13
 _ALL_ERROR, _NEXT_TO_NOTHING = 0.03, 1e-3
 
 
-def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf) -> dict[str, float]:
+def estimated_error(
+    setup: DiscreteProblem, seed: int, solved: float = math.inf, at_most: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, float]:
     """The estimated relative L2 error of each field, by linearised corrections in two spaces that agree; nothing without these.
 
     The corrections are those of the residuals and of their rounding. So they are large where the equations hardly determine the
@@ -73,16 +78,18 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
 
     ``solved`` is the relative residual that windows of time have by themselves. Where joining them leaves far larger ones, at
     the starts of stiff windows, these are no errors of the windows' and say nothing.
+
+    ``at_most`` is what is told where corrections are not believed, unless three of them find more, and the same.
     """
     pieces, worst = _pieces(setup), cache(lambda: setup.objective(setup.held).worst())
     if pieces is None or (len(pieces) > 1 and worst() > _SPIKED * solved):
-        return {}
+        return dict(at_most)
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
     columns = dict(zip(setup.problem.coordinates, points.T.numpy(), strict=True))
     everywhere = all(setup.problem.lives(name, columns).all() for name in setup.problem.fields)
     size = root_mean_squares(setup.problem, points, predicted(setup.trial, points))
     if not bool(torch.isfinite(size).all()):
-        return {}
+        return dict(at_most)
     unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
     found: list[Tensor] = []
     before = 0.0
@@ -94,14 +101,19 @@ def estimated_error(setup: DiscreteProblem, seed: int, solved: float = math.inf)
         known, before = len(found) > 1 and left <= _LEFT and (alone or _agree(*found[-2:])), left
         if known or (len(found) > 1 and float(found[-1].max()) <= _ROUNDED and worst() <= _ALL_ROUNDING):
             break
-    if not known and not worst() <= _ROUNDED:
-        return {}
+    if steady := not known and not worst() <= _ROUNDED:
+        largest = torch.stack(found).amax(1)
+        if not at_most or not float(largest.max()) <= _ALIKE * float(largest.min()):
+            return dict(at_most)
     # Of rounding the largest correction is an upper bound.
     errors = found[-1] if known else torch.stack(found).amax(0)
     if len(pieces) > 1 and worst() <= _ALL_ROUNDING:
         # Many windows may add up more of it than such residuals can tell.
         errors = errors.clamp(min=worst())
     relative = relative_errors((errors.nan_to_num(math.inf) * unit).tolist(), size.tolist(), setup.trial)
+    if steady:
+        # Most of what is left varies quickly and moves nothing; what moves the fields is that.
+        relative = [max(each, at_most.get(name, 0.0)) for name, each in zip(setup.problem.fields, relative, strict=True)]
     # Beyond its own size a field is wrong, and the linear equation does not say by how much.
     return {name: min(1.0, each) for name, each in zip(setup.problem.fields, relative, strict=True)}
 
@@ -151,7 +163,7 @@ def _corrected(
     begin: Callable[[Tensor], dict[tuple[str, MultiIndex], Tensor]] | None = None
     for problem in pieces:
         model, where = _space(problem, getattr(setup.trial, "model", None), share, seed)
-        trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit.tolist()).to(like)
+        trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit.tolist())
         terms, scales, weights = problem.terms(), dict(setup.scales), dict(setup.weights)
         start = OnFaces((Face(str(problem.time), "lower"),))
         blocks = blocks_of(problem, (term for term in terms if begin is None or term.place != start), where, generator)
@@ -162,10 +174,7 @@ def _corrected(
                 scales[term.name] = float(unit[problem.fields.index(name)]) / height ** len(index)
                 weights[term.name] = CONDITION_WEIGHT
                 blocks.append(Collocation(sample, (term,)))
-        rows = _CorrectedSystem(problem, trial, setup.rows)
-        varied: list[Tensor] = [parameter for parameter in trial.parameters() if parameter.requires_grad]
-        objective = Objective(rows, tuple(block.to(like.device, like.dtype) for block in blocks), scales, weights, varied)
-        objective.assign(torch.zeros_like(objective.vector()))
+        objective = corrected_rows(setup, problem, trial, blocks, scales, weights)
         residuals, slopes = objective.linearised()
         # Points without a rule would take what they miss of a mean for an error of the solution.
         by_rule = problem.domain.quadrature(1) is not None
@@ -181,8 +190,25 @@ def _corrected(
         here = ((points >= torch.as_tensor(problem.domain.lower)) & (points <= torch.as_tensor(problem.domain.upper))).all(1)
         if bool(here.any()):
             change[here] = predicted(trial, points[here]).double().cpu()
-        begin = partial(_begun, problem, rows)
+        begin = partial(_begun, problem, objective.rows)
     return change, math.sqrt(left / squares) if squares > 0 else 0.0
+
+
+def corrected_rows(
+    setup: DiscreteProblem,
+    problem: Problem,
+    trial: Scaled,
+    blocks: Iterable[Collocation],
+    scales: dict[str, float],
+    weights: dict[str, float],
+) -> Objective:
+    """The rows of a problem, or of a window of it, for what was found and a correction without weights yet, which is varied."""
+    like = next(setup.trial.buffers())
+    rows = _CorrectedSystem(problem, trial.to(like), setup.rows)
+    varied: list[Tensor] = [parameter for parameter in trial.parameters() if parameter.requires_grad]
+    objective = Objective(rows, tuple(block.to(like.device, like.dtype) for block in blocks), scales, weights, varied)
+    objective.assign(torch.zeros_like(objective.vector()))
+    return objective
 
 
 def _begun(problem: Problem, rows: ResidualSystem, points: Tensor) -> dict[tuple[str, MultiIndex], Tensor]:

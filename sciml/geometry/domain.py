@@ -29,6 +29,7 @@ Placed: TypeAlias = tuple[Array, Array, Array]
 # Tolerances and steps in units of the domain's diameter.
 _ON, _STEP = 1e-9, 1e-6
 _PROBES, _VOLUME_POWER = 256, 16
+_MOST_NODES = 512
 
 
 @dataclass(frozen=True)
@@ -798,9 +799,12 @@ def _fraction_kept(freedom: int, placed: Callable[[Array], Placed]) -> float:
 
 
 def gauss(nodes: int) -> tuple[Array, Array]:
-    """Gauss' points in [0, 1] and their weights, which add up to 1."""
-    at, weights = np.polynomial.legendre.leggauss(nodes)
-    return 0.5 + 0.5 * at, 0.5 * weights
+    """Gauss' points in [0, 1] and their weights, which add up to 1; very many of them by parts of the interval."""
+    parts = math.ceil(nodes / _MOST_NODES)
+    # One rule of n nodes is the eigenvalues of a matrix of n by n numbers.
+    at, weights = np.polynomial.legendre.leggauss(math.ceil(nodes / parts))
+    inside = (np.arange(parts)[:, None] + 0.5 + 0.5 * at) / parts
+    return inside.ravel(), np.tile(0.5 * weights / parts, parts)
 
 
 def grid(*rules: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -1,0 +1,62 @@
+r"""Null space: changes of the fields that no equation and no condition sees, such as rigid motions of a body without supports.
+
+Of polynomials p of low degree, rows linearised at the solution, :math:`R'(\tilde u)\,p`, are compared with p itself: where the
+smallest singular value is rounding, one of them may be added to the solution, and what a solver returned is chance. Constants
+that are left open by the form of the equations are found before anything is solved; see ``well_posedness``.
+
+Reference: G. H. Golub and C. F. Van Loan, Matrix Computations, 4th edition, Johns Hopkins 2013, section 5.4 (rank deficiency).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sciml._text import listed
+from sciml.diagnostics.estimated_error import corrected_rows, root_mean_squares, significant
+from sciml.geometry import Interior, draw
+from sciml.models import Scaled, Spectral
+from sciml.solvers import DiscreteProblem
+from sciml.solvers.batching import predicted
+from sciml.solvers.discrete_problem import blocks_of
+
+# Polynomials that hold rotations and shears, of so many coordinates at most, and points for each.
+_DEGREE, _MOST_COORDINATES, _POINTS_EACH = 2, 3, 8
+# Singular values that are rounding, as parts of the largest; the share of a field in a direction that is told.
+_UNSEEN, _TOLD = 1e-12, 1e-3
+
+
+def free_directions(setup: DiscreteProblem, seed: int = 0) -> list[str]:
+    """Numerical rank deficiency of a solved problem: what equations and conditions leave open, in sentences; none if nothing.
+
+    Problems with measurements, unknown constants or more than three coordinates are not looked at.
+    """
+    problem, count = setup.problem, len(setup.problem.coordinates)
+    if setup.measurements is not None or setup.raw or count > _MOST_COORDINATES:
+        return []
+    model = Spectral(_DEGREE)
+    model.build(count, len(problem.fields), torch.Generator())
+    number = _POINTS_EACH * model.basis.width
+    points = draw(Interior(), problem.domain, number, np.random.default_rng([seed, 53])).points[0]
+    unit = significant(root_mean_squares(problem, points, predicted(setup.trial, points)).tolist())
+    trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit)
+    blocks = blocks_of(problem, problem.terms(), number, np.random.default_rng([seed, 54]))
+    values = model.basis((points - trial.center) / trial.half_width)
+    slopes = corrected_rows(setup, problem, trial, blocks, dict(setup.scales), dict(setup.weights)).linearised()[1].cpu()
+    columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
+    # A field that does not live somewhere may be anything there.
+    lives = [torch.from_numpy(np.asarray(problem.lives(name, columns))) for name in problem.fields]
+    triangle = torch.block_diag(*(torch.linalg.qr(values[own] / max(1, int(own.sum())) ** 0.5, mode="r").R for own in lives))
+    if not bool(torch.isfinite(slopes).all()) or not bool((triangle.diagonal().abs() > _UNSEEN).all()):
+        return []
+    _, sizes, right = torch.linalg.svd(torch.linalg.solve_triangular(triangle, slopes, upper=True, left=False))
+    unseen = right[int((sizes > _UNSEEN * sizes[0]).sum()) :]
+    if not len(unseen):
+        return []
+    shares = unseen.unflatten(1, (len(unit), -1)).norm(dim=2).amax(0)
+    open_ones = [name for name, share in zip(problem.fields, shares, strict=True) if share > _TOLD]
+    several = f", in {len(unseen)} ways" if len(unseen) > 1 else ""
+    return [
+        f"{listed(open_ones)} is not determined: polynomials of degree {_DEGREE} or less can be added{several}, and no equation or "
+        "condition sees it; add conditions, such as sciml.Point"
+    ]
