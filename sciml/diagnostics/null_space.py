@@ -55,8 +55,7 @@ def free_directions(setup: DiscreteProblem, seed: int = 0) -> list[str]:
         return []
     shares = unseen.unflatten(1, (len(unit), -1)).norm(dim=2).amax(0)
     open_ones = [name for name, share in zip(problem.fields, shares, strict=True) if share > _TOLD]
-    several = f", in {len(unseen)} ways" if len(unseen) > 1 else ""
     return [
-        f"{listed(open_ones)} is not determined: polynomials of degree {_DEGREE} or less can be added{several}, and no equation or "
-        "condition sees it; add conditions, such as sciml.Point"
+        f"{listed(open_ones)} can be moved along polynomials of degree {_DEGREE} or less that no equation or condition sees, "
+        f"{len(unseen)} of them: add as many conditions, such as sciml.Point"
     ]
