@@ -55,6 +55,8 @@ _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding.
 _SETTLES, _STALLS, _NOISE = 10.0, 1.5, 1e-6
+# How often in turn they may have done so before refining is given up.
+_STUCK = 1
 _MEMORY = 0.4
 
 
@@ -171,6 +173,9 @@ class Tiles(Strategy):
             if so_far.misled > _MISLED:
                 work.choices.append(f"{self.name}: given up, at the ends of the interval its layers do not solve the equations")
                 break
+            if so_far.stuck > _STUCK:
+                work.choices.append(f"{self.name}: given up, {stalled}")
+                break
             if so_far.ended(judged, model.alike) or so_far.likely <= target or work.log.stopped:
                 break
             alike = model.alike
@@ -209,6 +214,7 @@ class _Refinements:
     idle: int = 0
     astray: int = 0
     misled: int = 0
+    stuck: int = 0
     residuals: list[tuple[float, float]] = field(default_factory=list)
 
     def at_most(self, changes: Mapping[str, float], left: float, alike: bool, hidden: float) -> dict[str, float]:
@@ -228,7 +234,9 @@ class _Refinements:
         earlier = [found for change, found in self.residuals if change >= _SETTLES * self.change]
         self.residuals.append((self.change, residual))
         if not earlier or residual < max(_NOISE, self.change, min(earlier) / _STALLS):
+            self.stuck = 0
             return ""
+        self.stuck += 1
         return (
             f"residuals stay at {residual:.1e} of their natural size while refinements change the fields by {self.change:.1e} "
             "only: equations and conditions contradict each other, or have no solution near this one"

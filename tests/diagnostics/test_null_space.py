@@ -1,0 +1,195 @@
+"""What is no solution, or one of many, is no success: free directions, equations that contradict each other, none at all."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from candidates import candidate, workspace
+from scipy.integrate import solve_bvp
+
+import sciml
+from sciml import d
+from sciml.diagnostics.null_space import free_directions
+from sciml.geometry.domain import gauss
+from sciml.strategies.tiles import _Refinements
+
+SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
+CIRCLE = sciml.Interval(x=(0, 2 * math.pi))
+
+
+def stress(u, v, x, y):
+    """Stresses of plane elasticity with both of Lamé's numbers 1."""
+    shear, trace = d(u, y) + d(v, x), d(u, x) + d(v, y)
+    return trace + 2 * d(u, x), shear, trace + 2 * d(v, y)
+
+
+class Free(sciml.Problem):
+    """A square that is stretched along x, without supports: it may turn."""
+
+    domain = SQUARE
+    fields = ["u", "v"]
+    conditions = [sciml.Mean(u=0.0), sciml.Mean(v=0.0)]
+
+    @sciml.condition(on=domain.faces("x"))
+    def pull(self, u, v, x, y):
+        return stress(u, v, x, y)[0] - 1.0
+
+    @sciml.condition(on=domain.faces("y"))
+    def none(self, u, v, x, y):
+        return stress(u, v, x, y)[2]
+
+    @sciml.condition(on=domain.faces("x"))
+    def shear_x(self, u, v, x, y):
+        return stress(u, v, x, y)[1]
+
+    @sciml.condition(on=domain.faces("y"))
+    def shear_y(self, u, v, x, y):
+        return stress(u, v, x, y)[1]
+
+    @sciml.equation
+    def along(self, u, v, x, y):
+        across, shear, _ = stress(u, v, x, y)
+        return d(across, x) + d(shear, y)
+
+    @sciml.equation
+    def upwards(self, u, v, x, y):
+        _, shear, across = stress(u, v, x, y)
+        return d(shear, x) + d(across, y)
+
+
+class Held(Free):
+    """The same, of which one corner does not move up or down beside the other."""
+
+    conditions = [*Free.conditions, sciml.Point(v=0.0, at={"x": 0.0, "y": 0.5}), sciml.Point(v=0.0, at={"x": 1.0, "y": 0.5})]
+
+
+def test_a_body_without_supports_may_turn():
+    solution = sciml.fit(Free(), strategy=sciml.strategies.Spectral(4))
+    assert not solution.success
+    found = candidate(sciml.strategies.Spectral(4), workspace(Free()))
+    (said,) = free_directions(found.discrete)
+    assert "'u', 'v' can be moved along polynomials" in said
+
+
+def test_one_that_is_held_may_not():
+    solution = sciml.fit(Held(), strategy=sciml.strategies.Spectral(4))
+    assert solution.success
+    assert free_directions(candidate(sciml.strategies.Spectral(4), workspace(Held())).discrete) == []
+
+
+class Drawn(sciml.Problem):
+    """A periodic boundary value problem at resonance: there is no solution."""
+
+    domain = CIRCLE
+    fields = ["u"]
+    conditions = [sciml.Periodic("x")]
+
+    @sciml.equation
+    def forced(self, u, x):
+        return d(u, x, x) + u - 0.05 * torch.cos(x) - torch.sin(2 * x)
+
+
+class BeyondTheFold(sciml.Problem):
+    """Gelfand's problem on a square beyond its fold, at 6.808: there is no solution."""
+
+    domain = SQUARE
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def burning(self, u, x, y):
+        return sciml.laplacian(u, x, y) + 6.9 * torch.exp(u)
+
+
+class NearTheFold(sciml.Problem):
+    """Gelfand's problem on a disk, so near its fold that small residuals move the solution a long way."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    strength = 2 - 1e-7
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def burning(self, u, x, y):
+        return sciml.laplacian(u, x, y) + self.strength * torch.exp(u)
+
+    def reference(self, x, y):
+        """The smaller one: u = 2 log((1 + b)/(1 + b r²)) with 8 b/(1 + b)² the strength."""
+        half = 4 / self.strength - 1
+        b = half - math.sqrt(half**2 - 1)
+        return 2 * torch.log((1 + b) / (1 + b * (x**2 + y**2)))
+
+
+class Column(sciml.Problem):
+    """A column that a small load bends: so near its resonance that it is nonlinear where the load looks linear."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def balance(self, u, x):
+        return d(u, x, x) + 1.001 * math.pi**2 * torch.sin(u) - 8e-5
+
+
+class Insulated(sciml.Problem):
+    """An insulated rod of which the mean is known: its right-hand side has a kink."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Neumann(u=0.0, on=domain.faces("x")), sciml.Mean(u=0.0)]
+
+    @sciml.equation
+    def heated(self, u, x):
+        return d(u, x, x) - torch.abs(x - 0.5) + 0.25
+
+
+@pytest.mark.parametrize("problem", [BeyondTheFold, Drawn])
+def test_where_there_is_no_solution_refinements_agree_and_residuals_stay(problem):
+    last = candidate(sciml.strategies.Tiles(), workspace(problem()))
+    assert not last.accepted
+    assert last.doubt or last.residual > 1e-3
+
+
+def test_residuals_that_stay_are_told():
+    refined = _Refinements()
+    for change, residual in ((1e-1, 4e-3), (1e-2, 3.1e-3)):
+        refined.change = change
+        assert refined.stalled(residual) == ""
+    refined.change = 1e-4
+    assert "no solution" in refined.stalled(3e-3)
+    refined.change = 1e-5
+    assert refined.stalled(1e-4) == ""
+
+
+def test_near_a_fold_the_estimate_is_that_of_corrections_that_agree():
+    solution = sciml.fit(NearTheFold(), strategy=sciml.strategies.Tiles())
+    assert solution.error()["u"] < 3 * solution.estimated_error["u"]
+
+
+def test_what_looks_linear_at_the_size_of_the_data_is_asked_again_at_larger_ones():
+    load = 1.001 * math.pi**2
+    solution = sciml.fit(Column())
+    start = solution.grid(101)["x"]
+    exact = solve_bvp(
+        lambda x, y: np.stack([y[1], 8e-5 - load * np.sin(y[0])]),
+        lambda a, b: np.array([a[0], b[0]]),
+        start,
+        np.stack([solution(x=start)["u"], np.gradient(solution(x=start)["u"], start)]),
+        tol=1e-10,
+    )
+    assert np.abs(solution(x=start)["u"] - exact.sol(start)[0]).max() < 1e-5 * np.abs(exact.sol(start)[0]).max()
+
+
+def test_a_mean_over_an_interval_takes_no_matrix_of_its_points():
+    solution = sciml.fit(Insulated(), strategy=sciml.strategies.Tiles(4, 8))
+    x = np.linspace(0, 1, 101)
+    part = np.abs(x - 0.5) ** 3 / 6 - x**2 / 8 + x / 8
+    assert np.abs(solution(x=x)["u"] - part + np.trapezoid(part, x)).max() < 1e-4
+
+
+def test_a_rule_of_very_many_nodes_is_one_of_parts():
+    at, weights = gauss(20_000)
+    assert len(at) >= 20_000
+    assert math.isclose(weights @ at**5, 1 / 6, rel_tol=1e-12)
