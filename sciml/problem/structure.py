@@ -108,11 +108,10 @@ class System:
         ``fields`` are centre and size of each field in its unit: what is curved at that size may look straight at another. A
         problem with unknown constants counts as nonlinear: they multiply fields.
         """
+        own, given = dict(fields or {}), list(blocks)
         # What looks straight at a small size may be curved at that of the solution, as sin u.
-        larger = {name: (center, _LARGER * size) for name, (center, size) in (fields or {}).items()}
-        return not self.problem.unknowns and all(
-            self._affine(block, sizes) for block in blocks for sizes in (fields or {}, larger)
-        )
+        larger = {name: (center, _LARGER * size) for name, (center, size) in own.items()}
+        return not self.problem.unknowns and all(self._affine(block, sizes) for sizes in (own, larger) for block in given)
 
     def _affine(self, block: Collocation, fields: Mapping[str, tuple[float, float]]) -> bool:
         generator, part = torch.Generator().manual_seed(0), 0.3

@@ -231,7 +231,7 @@ class _Refinements:
 
         Where there is a solution residuals fall with the changes, whatever the order; where there is none, they have a limit.
         """
-        earlier = [found for change, found in self.residuals if change >= _SETTLES * self.change]
+        earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
         self.residuals.append((self.change, residual))
         if not earlier or residual < max(_NOISE, self.change, min(earlier) / _STALLS):
             self.stuck = 0
@@ -321,7 +321,7 @@ def _solved(
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
-    # The one minimum of linear least squares is the solution; of several, some have a layer at an end which solves nothing.
+    # Where equations and conditions contradict each other, or at a minimum that is no solution, a layer at an end hides it.
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
     return work.discrete.with_model(model), got["steps"], rows.jumps(found), hidden, rows.by_tile(found)

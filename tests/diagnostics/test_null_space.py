@@ -154,7 +154,7 @@ def test_where_there_is_no_solution_refinements_agree_and_residuals_stay(problem
 
 def test_residuals_that_stay_are_told():
     refined = _Refinements()
-    for change, residual in ((1e-1, 4e-3), (1e-2, 3.1e-3)):
+    for change, residual in ((math.inf, 3e-3), (1e-1, 4e-3), (2e-2, 3.1e-3)):
         refined.change = change
         assert refined.stalled(residual) == ""
     refined.change = 1e-4
