@@ -159,7 +159,8 @@ class Tiles(Strategy):
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             solved = judged_apart(solved, space.regular)
-            stalled = so_far.stalled(solved.objective(solved.fresh).worst())
+            unsolved = _unsolved(solved)
+            stalled = so_far.stalled(unsolved)
             apart = f"; {SINGULAR}" if space.singular else ""
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
@@ -173,6 +174,11 @@ class Tiles(Strategy):
             if so_far.misled > _MISLED:
                 work.choices.append(f"{self.name}: given up, at the ends of the interval its layers do not solve the equations")
                 break
+            if not math.isfinite(unsolved):
+                # No refinement makes numbers of an equation that has none.
+                found = replace(found, accepted=True)
+                yield found
+                return
             if so_far.stuck > _STUCK:
                 work.choices.append(f"{self.name}: given up, {stalled}")
                 break
@@ -233,7 +239,7 @@ class _Refinements:
         """
         earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
         self.residuals.append((self.change, residual))
-        if not earlier or residual < max(_NOISE, self.change, min(earlier) / _STALLS):
+        if not earlier or not math.isfinite(residual) or residual < max(_NOISE, self.change, min(earlier) / _STALLS):
             self.stuck = 0
             return ""
         self.stuck += 1
@@ -341,6 +347,13 @@ def sensitivities(
     rows = TileRows(found.problem, space, trial, [seed, 10], raw, accelerator)
     slopes = rows.linearised(model.coefficients).sensitivities()
     return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
+
+
+def _unsolved(found: DiscreteProblem) -> float:
+    """The largest root mean square of an equation on the certificate's points, as a share of its natural size."""
+    means = found.objective(found.fresh).means()
+    # Conditions weigh more; means are told by points whose own error does not fall.
+    return math.sqrt(max(float(means[name]) for name in found.problem.equations))
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:
