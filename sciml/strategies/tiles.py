@@ -53,8 +53,9 @@ _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 _ASTRAY, _MISLED = 12, 4
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
-# Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding.
-_SETTLES, _STALLS, _NOISE = 10.0, 1.5, 1e-6
+# Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
+# that fall more slowly than changes do where they come from beside a singular place.
+_SETTLES, _STALLS, _NOISE, _SLOW = 10.0, 1.5, 1e-6, 1e-3
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
@@ -160,7 +161,7 @@ class Tiles(Strategy):
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             solved = judged_apart(solved, space.regular)
             unsolved = _unsolved(solved)
-            stalled = so_far.stalled(unsolved)
+            stalled = so_far.stalled(unsolved, space.singular)
             apart = f"; {SINGULAR}" if space.singular else ""
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
@@ -232,14 +233,18 @@ class _Refinements:
         self.misled += hidden > 0
         return {name: max(max(1.0, unseen) * each, hidden) for name, each in changes.items()}
 
-    def stalled(self, residual: float) -> str:
+    def stalled(self, residual: float, singular: bool) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
 
         Where there is a solution residuals fall with the changes, whatever the order; where there is none, they have a limit.
         """
         earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
         self.residuals.append((self.change, residual))
-        if not earlier or not math.isfinite(residual) or residual < max(_NOISE, self.change, min(earlier) / _STALLS):
+        if (
+            not earlier
+            or not math.isfinite(residual)
+            or residual < max(_SLOW if singular else _NOISE, self.change, min(earlier) / _STALLS)
+        ):
             self.stuck = 0
             return ""
         self.stuck += 1

@@ -156,11 +156,14 @@ def test_residuals_that_stay_are_told():
     refined = _Refinements()
     for change, residual in ((math.inf, 3e-3), (1e-1, 4e-3), (2e-2, 3.1e-3)):
         refined.change = change
-        assert refined.stalled(residual) == ""
+        assert refined.stalled(residual, singular=False) == ""
     refined.change = 1e-4
-    assert "no solution" in refined.stalled(3e-3)
+    assert "no solution" in refined.stalled(3e-3, singular=True)
     refined.change = 1e-5
-    assert refined.stalled(1e-4) == ""
+    assert refined.stalled(1e-4, singular=False) == ""
+    refined.change = 1e-6
+    assert "no solution" in refined.stalled(1e-4, singular=False)
+    assert refined.stalled(1e-4, singular=True) == ""
 
 
 def test_near_a_fold_the_estimate_is_that_of_corrections_that_agree():
