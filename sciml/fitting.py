@@ -193,8 +193,8 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)
     if noise and (errors or not judged.fails):
         errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
-    unknown = left_open(judged.setup, noise)
-    reasons += unknown.values()
+    unknown = left_open(judged.setup, noise) | (free_directions(judged.setup, options.seed) if whole else {})
+    reasons += dict.fromkeys(unknown.values())
     errors |= dict.fromkeys(unknown, 1.0)
     # Within the budget it may be that nothing better was found, but what was found is good enough.
     short = spent and not (best.solved and errors)
@@ -203,7 +203,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             look = _LEAST_LOOK if spent else max(_LEAST_LOOK, log.seconds)
             unsure = doubt(setup.problem, setup.trial, best.residual, look, options.tolerance)
         unsure = process_group.agreed(unsure)
-        reasons += free_directions(setup, options.seed) if unsure is None else [unsure]
+        reasons += [] if unsure is None else [unsure]
     said = _MESSAGES.get(status, message)
     if spent:
         good = not (short or reasons)

@@ -20,42 +20,45 @@ from sciml.solvers import DiscreteProblem
 from sciml.solvers.batching import predicted
 from sciml.solvers.discrete_problem import blocks_of
 
-# Polynomials that hold rotations and shears, of so many coordinates at most, and points for each.
-_DEGREE, _MOST_COORDINATES, _POINTS_EACH = 2, 3, 8
+# Polynomials that hold rotations and shears, of so many coordinates at most; points of rows for each, and of their values.
+_DEGREE, _MOST_COORDINATES, _POINTS_EACH, _PROBES = 2, 3, 8, 2048
 # Singular values that are rounding, as parts of the largest; the share of a field in a direction that is told.
 _UNSEEN, _TOLD = 1e-12, 1e-3
 
 
-def free_directions(setup: DiscreteProblem, seed: int = 0) -> list[str]:
-    """Numerical rank deficiency of a solved problem: what equations and conditions leave open, in sentences; none if nothing.
+def free_directions(setup: DiscreteProblem, seed: int = 0) -> dict[str, str]:
+    """Numerical rank deficiency of a solved problem: the fields that equations and conditions leave open, and why.
 
     Problems with measurements, unknown constants or more than three coordinates are not looked at.
     """
     problem, count = setup.problem, len(setup.problem.coordinates)
     if setup.measurements is not None or setup.raw or count > _MOST_COORDINATES:
-        return []
+        return {}
     model = Spectral(_DEGREE)
     model.build(count, len(problem.fields), torch.Generator())
-    number = _POINTS_EACH * model.basis.width
-    points = draw(Interior(), problem.domain, number, np.random.default_rng([seed, 53])).points[0]
+    points = draw(Interior(), problem.domain, _PROBES, np.random.default_rng([seed, 53])).points[0]
     unit = significant(root_mean_squares(problem, points, predicted(setup.trial, points)).tolist())
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit)
-    blocks = blocks_of(problem, problem.terms(), number, np.random.default_rng([seed, 54]))
+    blocks = blocks_of(problem, problem.terms(), _POINTS_EACH * model.basis.width, np.random.default_rng([seed, 54]))
     values = model.basis((points - trial.center) / trial.half_width)
     slopes = corrected_rows(setup, problem, trial, blocks, dict(setup.scales), dict(setup.weights)).linearised()[1].cpu()
     columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
     # A field that does not live somewhere may be anything there.
     lives = [torch.from_numpy(np.asarray(problem.lives(name, columns))) for name in problem.fields]
-    triangle = torch.block_diag(*(torch.linalg.qr(values[own] / max(1, int(own.sum())) ** 0.5, mode="r").R for own in lives))
+    if min(int(own.sum()) for own in lives) < model.basis.width:
+        return {}
+    triangle = torch.block_diag(*(torch.linalg.qr(values[own] / int(own.sum()) ** 0.5, mode="r").R for own in lives))
     if not bool(torch.isfinite(slopes).all()) or not bool((triangle.diagonal().abs() > _UNSEEN).all()):
-        return []
-    _, sizes, right = torch.linalg.svd(torch.linalg.solve_triangular(triangle, slopes, upper=True, left=False))
+        return {}
+    seen = torch.linalg.solve_triangular(triangle, slopes, upper=True, left=False)
+    _, sizes, right = torch.linalg.svd(torch.linalg.qr(seen, mode="r").R)
     unseen = right[int((sizes > _UNSEEN * sizes[0]).sum()) :]
     if not len(unseen):
-        return []
+        return {}
     shares = unseen.unflatten(1, (len(unit), -1)).norm(dim=2).amax(0)
     open_ones = [name for name, share in zip(problem.fields, shares, strict=True) if share > _TOLD]
-    return [
+    why = (
         f"{listed(open_ones)} can be moved along polynomials of degree {_DEGREE} or less that no equation or condition sees, "
         f"{len(unseen)} of them: add as many conditions, such as sciml.Point"
-    ]
+    )
+    return dict.fromkeys(open_ones, why)

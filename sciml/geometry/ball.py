@@ -68,7 +68,7 @@ class Ball(Domain):
         return {"kind": type(self).__name__, **own}
 
     def distance(self, points: Any) -> Array:
-        return np.linalg.norm(self.points(points) - np.array(self.center), axis=1) - self.radius
+        return self.nearest([self], self.points(points))
 
     @classmethod
     def nearest(cls, domains: Sequence[Domain], points: Array) -> Array:

@@ -747,8 +747,9 @@ class Combination(_Composite):
     def _chained(self, number: int) -> Combination | None:
         """A part that is a combination, and has members which are members of this."""
         part = self.parts[number]
-        chained = isinstance(part, Combination) and (part.kind != "union") == _INSIDE[self.kind][number]
-        return part if chained and isinstance(part, Combination) else None
+        if isinstance(part, Combination) and (part.kind != "union") == _INSIDE[self.kind][number]:
+            return part
+        return None
 
     def on_side(self, side: Side, unit: Array) -> Placed:
         number, own, _ = self._sides[side]

@@ -105,7 +105,8 @@ class System:
     def linear(self, blocks: Iterable[Collocation], fields: Mapping[str, tuple[float, float]] | None = None) -> bool:
         """Whether every residual is affine in the fields and their derivatives, checked on random jets at these points.
 
-        ``fields`` are centre and size of each field in its unit: what is curved at that size may look straight at another. A
+        ``fields`` are centre and size of each field in its unit: what is curved at that size may look straight at another, and
+        a million times that size is asked for as well. A
         problem with unknown constants counts as nonlinear: they multiply fields.
         """
         own, given = dict(fields or {}), list(blocks)

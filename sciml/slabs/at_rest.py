@@ -113,7 +113,7 @@ class TileRows:
     def hidden(self, coefficients: Tensor, sizes: Mapping[str, float]) -> float:
         """Mean absolute residual of equations near singular places, over the whole domain, in their natural sizes.
 
-        On tiles far smaller than a layer is thin, rows weigh next to nothing: nonlinear least squares may put there what
+        On tiles far smaller than a layer is thin, rows weigh next to nothing: least squares may put there what
         contradicts conditions, and by its integral the equation moves the fields everywhere.
         """
         shares = self._space.model.halves.prod(1) / self._space.model.halves.prod(1).sum()

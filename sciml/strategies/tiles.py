@@ -177,8 +177,7 @@ class Tiles(Strategy):
                 break
             if not math.isfinite(unsolved):
                 # No refinement makes numbers of an equation that has none.
-                found = replace(found, accepted=True)
-                yield found
+                yield replace(found, accepted=True)
                 return
             if so_far.stuck > _STUCK:
                 work.choices.append(f"{self.name}: given up, {stalled}")
@@ -250,7 +249,8 @@ class _Refinements:
         self.stuck += 1
         return (
             f"residuals stay at {residual:.1e} of their natural size while refinements change the fields by {self.change:.1e} "
-            "only: equations and conditions contradict each other, or have no solution near this one"
+            "only: equations and conditions contradict each other, or have no solution near this one; look whether sources "
+            "balance what flows through the boundary, and at the values of constants"
         )
 
     def ended(self, judged: float, alike: bool) -> bool:

@@ -11,6 +11,7 @@ import sciml
 from sciml.data import archive
 from sciml.errors import ProblemError
 from sciml.geometry import Face, Interior, OnFaces, Opposite, Piece, Product, domain_from_config, draw
+from sciml.geometry.domain import Combination, gauss
 from sciml.geometry.sampling import Halvings
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
@@ -539,3 +540,34 @@ def test_no_place_of_a_polyhedron_goes_without_points():
     near = len(even) * np.array([(np.linalg.norm(even, axis=1) < 0.5).mean() / 4**each for each in (1, 2, 3)])
     found = np.bincount(levels(closer), minlength=5)[2:5] / 4.0 ** np.arange(2, 5)
     assert (found > 0.5 * near * [0.75, 0.75, 1.0]).all()
+
+
+def test_a_rule_of_very_many_nodes_is_one_of_parts():
+    at, weights = gauss(20_000)
+    assert len(at) >= 20_000
+    assert math.isclose(weights @ at**5, 1 / 6, rel_tol=1e-12)
+
+
+def pairwise(domain, points):
+    """The signed distance of nested set operations, two parts at a time."""
+    if not isinstance(domain, Combination):
+        return domain.distance(points)
+    first, second = (pairwise(part, points) for part in domain.parts)
+    if domain.kind == "union":
+        return np.minimum(first, second)
+    return np.maximum(first, second if domain.kind == "intersection" else -second)
+
+
+def test_distances_of_chains_are_those_of_two_parts_at_a_time():
+    square, small, other = sciml.Box(x=(-1, 1), y=(-1, 1)), sciml.Disk((0, 0), 0.3), sciml.Disk((0.5, 0.5), 0.3)
+    triangle = sciml.Polygon([(-0.9, -0.9), (0.9, -0.8), (0.5, 0.9)])
+    chains = [
+        square - small - other,
+        square - (small | other | triangle),
+        (square - small) | sciml.Disk((1, 1), 0.2) | (triangle & other),
+        square & triangle & small,
+        square - (triangle - small) - (triangle & other),
+    ]
+    points = np.random.default_rng(0).uniform(-1.2, 1.2, (500, 2))
+    for chain in chains:
+        assert np.array_equal(chain.distance(points), pairwise(chain, points)), chain
