@@ -193,6 +193,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)
     if noise and (errors or not judged.fails):
         errors = {name: math.hypot(errors.get(name, 0.0), each) for name, each in noise.items()}
+    for each in judged.systematic:
+        # What neighbours have in common is an error of the answer where they were measured, if their noise is independent.
+        if each.field in errors:
+            errors[each.field] = min(1.0, math.hypot(errors[each.field], each.error))
     unknown = left_open(judged.setup, noise) | (free_directions(judged.setup, options.seed) if whole else {})
     reasons += dict.fromkeys(unknown.values())
     errors |= dict.fromkeys(unknown, 1.0)
@@ -213,12 +217,14 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     elif message and status in _MESSAGES:
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
-    remarks = overfitted(log.history) or (stagnant(setup, log.history) if explain else [])
+    remarks = [*judged.remarks, *(overfitted(log.history) or (stagnant(setup, log.history) if explain else []))]
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
     sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
     # Of millions of measurements these take a while, which is part of the time that is told.
     known = statistics(setup.rows, setup.train, inference, sizes_found)
+    if known:
+        known |= {f"autocorrelation.{each.column}": each.correlation for each in judged.patterns}
     return Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,

@@ -67,8 +67,9 @@ class Solution:
             and the fields there.
         statistics: of a fit to measurements: their number, how many numbers were fitted to them, ``chi2``, the
             ``log_likelihood``, ``AIC`` and ``BIC``, each column's standard deviation, given or found (``sigma.<column>``),
-            the correlations of the unknowns (``correlation.<one>.<other>``), and ``drift``, the numerical error of the
-            unknowns in standard errors: how far they would still move.
+            the correlations of the unknowns (``correlation.<one>.<other>``), that of the misfits of neighbouring measurements
+            (``autocorrelation.<column>``, Moran's I, about zero where equations describe the data), and ``drift``, the
+            numerical error of the unknowns in standard errors: how far they would still move.
         tolerance: the relative residual that the certificate allows.
         estimated_error: the estimated relative L2 error of each field, at most 1, and nothing where it cannot be estimated: of
             a model that learned from a ``teacher`` its distance from that; of a baseline how far grids differ; else by the

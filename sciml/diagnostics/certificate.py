@@ -18,12 +18,16 @@ from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.nonfinite import described
 from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import from_equations, from_rows
+from sciml.uncertainty.lack_of_fit import LackOfFit, lack_of_fit
 
 _MOST_DRIFT = 0.5
 _MOST_OVERFIT = 30.0
 _NEGLIGIBLE = 1e-3
 _AT_A_BOUND = 8.0
 _CHANCE = 1e-4
+# How many standard errors a correlation of neighbouring misfits is from zero where chance does not explain it: such sums have
+# longer tails than the normal density.
+_ALIKE = 5.0
 
 
 def certificate(rows: ResidualSystem, blocks: Sequence[Collocation], scales: Mapping[str, float]) -> pd.DataFrame:
@@ -57,6 +61,7 @@ class Certificate:
     """Residuals on fresh points of a set-up as a fit left it, and what measurements say of unknown constants.
 
     ``tolerance`` is that of relative residuals; where there are unknowns and nothing was inferred, ``obstacle`` says why.
+    ``patterns`` are those of the misfits of measurements.
     """
 
     setup: DiscreteProblem
@@ -64,6 +69,7 @@ class Certificate:
     inference: Inference
     tolerance: float
     obstacle: str = ""
+    patterns: Sequence[LackOfFit] = ()
 
     @classmethod
     def issue(cls, setup: DiscreteProblem, tolerance: float) -> Certificate:
@@ -84,7 +90,8 @@ class Certificate:
                 inference = setup.inference or from_rows(setup.objective(), known=known)
             except KeyboardInterrupt:
                 obstacle = "interrupted before the intervals were computed"
-        return cls(setup, residuals, inference, tolerance, obstacle)
+        patterns = lack_of_fit(setup.rows, setup.train) if measured else ()
+        return cls(setup, residuals, inference, tolerance, obstacle, patterns)
 
     @property
     def fails(self) -> bool:
@@ -102,11 +109,22 @@ class Certificate:
             *_unexplained(self),
             *filter(None, [self.obstacle]),
             *_beyond_noise(self),
+            *(each.said for each in self.systematic if each.systematic > self.tolerance),
             *_undetermined(self),
             *_drifting(self),
             *_at_bounds(self),
             *_overfit(self),
         ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be known of a success, too: patterns in misfits that are smaller than a residual may be."""
+        return [each.said for each in self.systematic if each.systematic <= self.tolerance]
+
+    @property
+    def systematic(self) -> list[LackOfFit]:
+        """The patterns in misfits that neither chance nor rounding explains."""
+        return [each for each in self.patterns if each.score > _ALIKE and each.systematic > _NEGLIGIBLE]
 
     def not_finite(self) -> str:
         """What is not finite on fresh points, in a sentence; an empty one where all is."""
