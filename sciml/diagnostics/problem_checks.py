@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from sciml._text import listed
 from sciml.diagnostics.findings import Finding, Findings
 from sciml.diagnostics.layer_trace import tensors_of
+from sciml.diagnostics.smoothness import jumps_differentiated
 from sciml.geometry import Place, draw
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
@@ -125,6 +126,7 @@ def check_residuals(problem: Problem, measurements: Measurements | None, *, prec
                 faulty |= len(found) > before
     if whole:
         found += _unmet(problem, use, faulty)
+        found.check("jumps", _jumps, problem)
     return _once(found), use
 
 
@@ -299,6 +301,18 @@ def _alike(one: Tensor, two: Tensor) -> bool:
     finite = two.detach()[torch.isfinite(two)].abs()
     largest = float(finite.max()) if len(finite) else 0.0
     return torch.allclose(one, two, rtol=0, atol=_SAME * largest, equal_nan=True)
+
+
+def _jumps(problem: Problem) -> Iterator[Finding]:
+    """Equations that differentiate what jumps, whose derivative holds a delta function that no point sees."""
+    for name, place, share in jumps_differentiated(problem):
+        yield _fault(
+            name,
+            f"takes d(...) of an expression that jumps by {share:.0%} of its size at {place}: derivatives are taken on either "
+            "side of the jump, so that u_x would be continuous there and not the flux k * u_x",
+            "state the materials by sciml.composite, or a field on each part and what holds on their interface; smooth the "
+            "jump; or, where the jump multiplies zero, preflight='warn'",
+        )
 
 
 def _unmet(problem: Problem, use: Use, faulty: bool) -> Iterator[Finding]:

@@ -10,8 +10,9 @@ are cut again and again: for smooth functions the difference falls with a power 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,6 +35,8 @@ _NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
 _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
 _JUMP, _RESOLVED = 1e-6, 1e-9
+# After so many bisections of a segment what still changes jumps.
+_BISECTIONS = 30
 # The share of a field's size that its changes do not count below; that of its natural derivative that steps do not.
 _NOTHING, _SLIGHT = 1e-6, 1e-3
 _SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
@@ -184,6 +187,60 @@ def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
     return False
 
 
+def jumps_differentiated(problem: Problem) -> Iterator[tuple[str, str, float]]:
+    """Jumps of what ``d`` is given, by coordinates alone: the equation, where, and by which share of the largest value.
+
+    A derivative is taken at points, on either side of the jump: the delta function on it is lost, and with it that a flux
+    ``k u_x`` is continuous where k is not.
+    """
+    bound = problem.bind_initial()
+    for term in problem.terms():
+        if isinstance(term.place, Interior | Within):
+            domain = term.place.part if isinstance(term.place, Within) else problem.domain
+            steps = (_jump_along(problem, bound, term, domain, column) for column in range(len(problem.coordinates)))
+            if (found := next(filter(None, steps), None)) is not None:
+                yield term.name, *found
+
+
+def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column: int) -> tuple[str, float] | None:
+    """Where and by how much something that a residual differentiates jumps along lines, with the same jets everywhere."""
+    (starts, length), name = _lines(domain, column), problem.coordinates[column]
+    jets = RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
+
+    def values(points: Points) -> Tensor:
+        """What is differentiated by the coordinate, ``(n, k)``."""
+        evaluation = Evaluation.of(bound, (points,), [jets.part(torch.zeros(len(points), dtype=torch.long))])
+        evaluation.space.differentiated = []
+        term.evaluate(evaluation)
+        given = [each.expand(len(points)) for by, each in evaluation.space.differentiated if by == name]
+        return torch.stack(given, dim=1) if given else points.new_zeros(len(points), 0)
+
+    def changes(at: Points, width: float) -> tuple[Tensor, Tensor]:
+        here = values(torch.cat([at, _placed(at, column, at[:, column] + width)]))
+        return (here[len(at) :] - here[: len(at)]).abs().nan_to_num(0.0), here
+
+    change, here = changes(starts, length)
+    size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300) if here.numel() else here.new_ones(0)
+    for _ in range(_BISECTIONS):
+        steep = (change > _BREAK * size).any(1)
+        starts, change = starts[steep], change[steep]
+        if not len(starts):
+            return None
+        # Where no jump is, halves change half as much; the steepest stand for all.
+        chosen = (change / size).amax(1).topk(min(_PLACES, len(starts))).indices
+        starts, change = starts[chosen], change[chosen]
+        length /= 2
+        halves = torch.stack([starts, _placed(starts, column, starts[:, column] + length)], dim=1)
+        change = changes(halves.reshape(-1, starts.shape[1]), length)[0].reshape(len(starts), 2, -1)
+        second = (change / size).amax(2).argmax(1)
+        rows = torch.arange(len(starts))
+        starts, change = halves[rows, second], change[rows, second]
+    worst = (change / size).amax(1)
+    place = int(worst.argmax())
+    at = ", ".join(f"{each}={value:.4g}" for each, value in zip(problem.coordinates, starts[place].tolist(), strict=True))
+    return (at, float(worst[place])) if float(worst[place]) > _BREAK else None
+
+
 def hidden_step(rows: ResidualSystem) -> str | None:
     """The largest step of a derivative that the equations ask for and its own derivative does not show; None without any."""
     found = [step for column in range(len(rows.problem.coordinates)) if (step := _step_along(rows, column)) is not None]
@@ -194,7 +251,8 @@ def _step_along(rows: ResidualSystem, column: int) -> tuple[float, str] | None:
     """The largest step along a coordinate as a fraction of the derivative's range, and a sentence about it."""
     name = rows.problem.coordinates[column]
     pairs = [(pair, _below(pair, name)) for pair in rows.problem.system.equations_ask if name in pair[1]]
-    starts, length = _lines(rows, column)
+    starts, length = _lines(rows.problem.domain, column)
+    starts = starts.to(next(iter(rows.trial.state_dict().values())))
     if not pairs or not len(starts):
         return None
     plan = [index for pair in pairs for _, index in pair]
@@ -250,9 +308,8 @@ def _natural(rows: ResidualSystem, field: str, index: MultiIndex) -> float:
     return 0.0 if inner is None else float(inner.scale[rows.problem.fields.index(field)]) / math.prod(widths[x] for x in index)
 
 
-def _lines(rows: ResidualSystem, column: int) -> tuple[Points, float]:
-    """Where the segments of some lines through the domain, parallel to a coordinate, begin, ``(n, D)``, and their length."""
-    domain = rows.problem.domain
+def _lines(domain: Domain, column: int) -> tuple[Points, float]:
+    """Where the segments of some lines through a domain, parallel to a coordinate, begin, ``(n, D)``, and their length."""
     lower, upper = (torch.tensor(ends, dtype=torch.float64) for ends in (domain.lower, domain.upper))
     count = 1 if len(lower) == 1 else _LINES
     generator = torch.Generator().manual_seed(0)
@@ -265,4 +322,4 @@ def _lines(rows: ResidualSystem, column: int) -> tuple[Points, float]:
         shares = np.linspace(0, 1, _BETWEEN)
         inside = [domain.contains(_placed(starts, column, along + fraction * length).numpy()) for fraction in shares]
         starts = starts[torch.from_numpy(np.logical_and.reduce(inside))]
-    return starts.to(next(iter(rows.trial.state_dict().values()))), length
+    return starts, length

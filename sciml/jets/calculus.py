@@ -49,6 +49,7 @@ class JetSpace:
     Attributes:
         jets: those asked for so far, by field and multi-index. Every one is a fresh alias, so that partial derivatives with
             respect to it stop there and do not run on into the trial function behind it.
+        differentiated: a list, if who evaluates wants to have what ``d`` differentiates, with the coordinate.
     """
 
     def __init__(self, coordinates: Mapping[str, Tensor], fields: Sequence[str], supplier: Supplier) -> None:
@@ -56,6 +57,7 @@ class JetSpace:
         self.coordinates: dict[str, Tensor] = {}
         self._supplier = supplier
         self.jets: dict[tuple[str, MultiIndex], Tensor] = {}
+        self.differentiated: list[tuple[str, Tensor]] | None = None
         self._pairs: dict[tuple[str, str, MultiIndex], Tensor] = {}
         for name, values in coordinates.items():
             alias = values.detach().view_as(values).requires_grad_()
@@ -106,6 +108,8 @@ class JetSpace:
         return expression
 
     def _total(self, expression: Tensor, name: str) -> Tensor:
+        if self.differentiated is not None:
+            self.differentiated.append((name, expression.detach()))
         if not expression.requires_grad:
             return torch.zeros_like(expression)
         known = list(self.jets.items())

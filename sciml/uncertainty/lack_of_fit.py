@@ -1,14 +1,13 @@
 r"""Lack-of-fit test: misfits of neighbouring measurements that are alike, as independent noise does not make them.
 
-With :math:`r_i` the misfits of one column, of any sign alike under independent noise, and neighbours the pairs of which one is
-among the nearest few of the other:
+With :math:`r_i` the misfits of one column, and neighbours the pairs of which one is among the nearest few of the other:
 
 .. math::  I = \frac{\overline{r_i r_j}}{\overline{r_i^2}}, \qquad
            z = \frac{\sum r_i r_j}{\bigl(\sum r_i^2 r_j^2\bigr)^{1/2}} .
 
-I is Moran's, about zero of independent noise whose mean is zero and about the share of the variance that is systematic
-elsewhere. z has the variance one whatever the size of the noise does from place to place, for signs alone are random; in what
-is left of a fit I and z lie a little below zero.
+I is Moran's: about zero where misfits are independent and their mean is zero, and elsewhere about the share of their variance
+that is systematic. Where signs are independent z has the variance one, whatever the sizes do from place to place. What a fit
+leaves lies a little below zero.
 
 References: P. A. P. Moran, Notes on continuous stochastic phenomena, Biometrika 37 (1950); A. D. Cliff and J. K. Ord, Testing
 for spatial autocorrelation among regression residuals, Geographical Analysis 4 (1972).
@@ -21,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
-from scipy.spatial import cKDTree
+from torch import Tensor
 
 from sciml.problem.collocation import Collocation
 from sciml.solvers import ResidualSystem
@@ -66,39 +66,43 @@ def lack_of_fit(rows: ResidualSystem, blocks: Sequence[Collocation]) -> list[Lac
         measured = [observation for observation, _ in observations([block])]
         if not measured or block.size < _FEWEST:
             continue
-        one, other = _neighbours(block.sample.points[0].double().cpu().numpy())
+        pairs = neighbours(block.sample.points[0].double().cpu().numpy())
         with torch.no_grad():
             evaluation, _ = rows.evaluation(block)
             for observation in measured:
                 deviation, model = observation.deviation(evaluation).detach(), observation.model(evaluation).detach()
                 # What the noise model takes for an outlier counts as little as it did in the fit.
                 score = observation.noise.score(deviation)
-                kept = torch.where(deviation == 0, 1.0, score / deviation)
-                alike = score[one] * score[other]
-                square, length = float(score.square().mean()), float(alike.square().sum().sqrt())
-                if not (0 < square < math.inf and length > 0):
+                correlation, errors = autocorrelation(score.double().cpu().numpy(), pairs)
+                if not math.isfinite(errors):
                     continue
-                correlation = float(alike.mean()) / square
-                gap = float(((model - observation.measured.to(model)) * kept).square().mean().sqrt())
-                share, size = math.sqrt(max(correlation, 0.0)), float(model.square().mean().sqrt())
-                found.append(
-                    LackOfFit(
-                        observation.name,
-                        observation.field if observation.plain else None,
-                        correlation,
-                        float(alike.sum()) / length,
-                        share * math.sqrt(square) / (observation.size or math.inf),
-                        share * gap / (size or math.inf),
-                    )
-                )
+                kept = torch.where(deviation == 0, 1.0, score / deviation)
+                share, natural = math.sqrt(max(correlation, 0.0)), observation.size or math.inf
+                systematic = share * _size(score) / natural
+                error = share * _size((model - observation.measured.to(model)) * kept) / (_size(model) or math.inf)
+                field = observation.field if observation.plain else None
+                found.append(LackOfFit(observation.name, field, correlation, errors, systematic, error))
     return found
 
 
-def _neighbours(points: Array) -> tuple[Array, Array]:
+def _size(values: Tensor) -> float:
+    return float(values.square().mean().sqrt())
+
+
+def autocorrelation(values: Array, pairs: tuple[Array, Array]) -> tuple[float, float]:
+    """Moran's I of values ``(n,)`` over pairs of neighbours, and by how many standard errors it differs from zero."""
+    products = values[pairs[0]] * values[pairs[1]]
+    square, length = float(np.mean(values**2)), float(np.linalg.norm(products))
+    if not (0 < square < math.inf and 0 < length < math.inf):
+        return math.nan, math.nan
+    return float(products.mean()) / square, float(products.sum()) / length
+
+
+def neighbours(points: Array) -> tuple[Array, Array]:
     """The numbers of the points ``(n, D)`` of all pairs of neighbours, each pair once; distances in units of their scatter."""
     spread = points.std(axis=0)
     scaled = points / np.where(spread > 0, spread, 1.0)
-    _, near = cKDTree(scaled).query(scaled, k=min(_NEIGHBOURS + 1, len(points)))
+    _, near = scipy.spatial.cKDTree(scaled).query(scaled, k=min(_NEIGHBOURS + 1, len(points)))
     pairs = np.stack([np.repeat(np.arange(len(points)), near.shape[1]), near.ravel()])
     pairs = np.unique(np.sort(pairs[:, pairs[0] != pairs[1]], axis=0), axis=1)
     return pairs[0], pairs[1]
