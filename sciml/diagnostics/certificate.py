@@ -25,9 +25,9 @@ _MOST_OVERFIT = 30.0
 _NEGLIGIBLE = 1e-3
 _AT_A_BOUND = 8.0
 _CHANCE = 1e-4
-# How many standard errors a correlation of neighbouring misfits is from zero where chance does not explain it: such sums have
-# longer tails than the normal density.
-_ALIKE = 5.0
+# The standard errors that a correlation of neighbouring misfits lies from zero with that chance, of ten measurements and more:
+# such sums have longer tails than the normal density.
+_ALIKE = 4.4
 
 
 def certificate(rows: ResidualSystem, blocks: Sequence[Collocation], scales: Mapping[str, float]) -> pd.DataFrame:

@@ -152,16 +152,18 @@ def _serving(work: Workspace) -> list[Strategy]:
         # Laws without derivatives; others once it is known what solves them.
         if NonlinearRegression().obstacle(work) is None:
             return [NonlinearRegression()]
-        if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None):
-            return [AllAtOnce()]
+        together = [AllAtOnce()] if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None) else []
         if problem.unknowns:
             if (obstacle := not_by_solving(problem)) is not None:
                 work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
-                return []
+                return together
             # What is tried where all else fails would be tried again and again.
             ways = _serving(replace(work.on(None), problem=problem.bind_initial().unmeasured()))
             regression = NonlinearRegression(tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork)))
-            return [regression] if serves(regression) else []
+            # Equations that measurements contradict do not hold where both are fitted together.
+            return [*together, *([regression] if serves(regression) else [])]
+        if together:
+            return together
         if not work.linear:
             return []
     elif problem.unknowns:

@@ -162,7 +162,7 @@ class TimeMarching(Strategy):
     def _space(self, problem: Problem) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
         parts = any(isinstance(term.place, Within) for term in problem.terms())
-        if not isinstance(problem.domain, Box) or (parts and len(problem.coordinates) > 2):
+        if not isinstance(problem.domain, Box) or parts:
             return TileWindows, not_on_tiles(problem)
         elements = not_on_elements(problem)
         if elements is None or len(problem.coordinates) == 2:

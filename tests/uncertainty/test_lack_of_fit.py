@@ -23,7 +23,7 @@ def test_independent_noise_has_a_score_of_variance_one(noise):
             points = np.stack(np.meshgrid(np.arange(10.0), np.arange(8.0)), axis=-1).reshape(-1, 2)
         scores.append(autocorrelation(values, neighbours(points))[1])
     assert abs(np.mean(scores)) < 0.2 and 0.8 < np.std(scores) < 1.2
-    assert max(scores) < 5  # above it a fit is told to miss
+    assert max(scores) < 4.4  # above it a fit is told to miss
 
 
 def test_the_correlation_is_the_share_that_is_systematic():
@@ -32,7 +32,7 @@ def test_the_correlation_is_the_share_that_is_systematic():
     pattern = np.sin(3 * points[:, 0]) * np.cos(2 * points[:, 1])
     values = pattern + draw.normal(size=2000)
     found, score = autocorrelation(values, neighbours(points))
-    assert abs(found - np.mean(pattern**2) / np.mean(values**2)) < 0.05 and score > 5
+    assert abs(found - np.mean(pattern**2) / np.mean(values**2)) < 0.05 and score > 4.4
 
 
 def test_replicates_are_neighbours_of_one_another_and_units_do_not_matter():
