@@ -20,6 +20,7 @@ from sciml.jets.calculus import check_residual, describe
 from sciml.problem import Dirichlet, Initial, Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.functions import argument_names, evaluated
+from sciml.problem.pulses import pulses
 from sciml.typing import Array, MultiIndex, Target, Values
 
 _LARGE = 1e4
@@ -59,6 +60,7 @@ class FirstOrderSystem:
         self.prescribed = initial_values(problem, self.state, self.coordinate)
         self._below, self._above = into_state(self.state, self.orders)
         self._check_affine()
+        self.pulsed = bool(len(pulses(problem)))
 
     def rate(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Array:
         """The rates ``(S, n)`` of states ``(S, n)`` at ``t`` ``(n,)``, with constants ``()`` or ``(n,)``."""

@@ -15,7 +15,17 @@ from torch import Tensor, nn
 from sciml._text import listed, nearest
 from sciml.data import Table
 from sciml.errors import ModelError, ProblemError, SolverError
-from sciml.geometry import Average, Interior, Place, SpectralPoints, Within, default_count, default_face_count, draw
+from sciml.geometry import (
+    Average,
+    Interior,
+    Place,
+    PointSet,
+    SpectralPoints,
+    Within,
+    default_count,
+    default_face_count,
+    draw,
+)
 from sciml.models import MLP, RandomFeatures, Scaled, Spectral
 from sciml.models.base import SequentialModel
 from sciml.parallel import process_group
@@ -44,7 +54,7 @@ class DiscreteProblem:
     training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
     ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
     an interruption. ``scales`` divide the rows of the loss; the certificate's residuals are relative to the ``natural`` sizes,
-    where there are such.
+    where there are such. ``pulses``, ``(k, D)``, are places that sets of points hold because they might step over them.
     """
 
     problem: Problem
@@ -63,6 +73,7 @@ class DiscreteProblem:
     draw: Callable[[int | SpectralPoints, np.random.Generator], tuple[Collocation, ...]]
     inference: Any = None
     natural: Mapping[str, float] = field(default_factory=dict)
+    pulses: Tensor = field(default_factory=lambda: torch.zeros(0, 1))
     journal: Journal = field(default_factory=Journal)
 
     @property
@@ -163,8 +174,9 @@ def blocks_of(
     terms: Iterable[Term],
     points: int | Mapping[str, int] | SpectralPoints | None,
     generator: np.random.Generator,
+    also: Tensor | None = None,
 ) -> list[Collocation]:
-    """One block for each place, with all residuals that live there."""
+    """One block for each place, with all residuals that live there; inside, points ``(k, D)`` of ``also`` are among them."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
@@ -186,6 +198,9 @@ def blocks_of(
         default = inside if isinstance(volume, Interior | Within) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
+        if also is not None and len(also) and place == Interior():
+            # Where only the first of the points serve, these do.
+            sample = PointSet((torch.cat([also, sample.points[0]]),))
         blocks.append(Collocation(sample, tuple(there)))
     return blocks
 

@@ -68,4 +68,5 @@ class ClassicalGrids(Strategy):
         work.log.solved(self.name, reached**2, reached, {}, best=reached, most=1)
         reason = f"nothing else solved it well: {found.solver}; {found.message}"
         good = found.success and reached <= _GOOD
-        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good)
+        errors = found.estimated_error
+        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, at_most=errors)

@@ -17,6 +17,7 @@ from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks, resolve_data
 from sciml.problem.observations import is_measured
+from sciml.problem.pulses import pulses
 from sciml.solvers import HardConstraints, ResidualSystem
 from sciml.solvers.discrete_problem import (
     CONDITION_WEIGHT,
@@ -66,9 +67,9 @@ def prepare(
         )
     held_rows = None if measurements is None else _held_rows(measurements, problem, seed)
     known = prior_blocks(problem)
-    sets = []
+    sets, narrow = [], pulses(problem)
     for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
-        blocks = blocks_of(problem, terms, points, np.random.default_rng(generator))
+        blocks = blocks_of(problem, terms, points, np.random.default_rng(generator), narrow)
         if measurements is not None and held_rows is not None:
             keep = held_rows if purpose else ~held_rows
             blocks += data_blocks(
@@ -111,7 +112,7 @@ def prepare(
     data = tuple(block for block in train if any(term.measured for term in block.terms))
 
     def redraw(inside: int | SpectralPoints, generator: np.random.Generator) -> tuple[Collocation, ...]:
-        drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator)]
+        drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator, narrow)]
         return (*construction.rows_left(scaled, drawn), *data)
 
     return DiscreteProblem(
@@ -130,6 +131,7 @@ def prepare(
         held_rows=held_rows,
         draw=redraw,
         natural=judged_sizes(problem, [*sets[0], *implied], sizes),
+        pulses=narrow,
     )
 
 

@@ -130,9 +130,10 @@ def window(
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
+    narrow = setup.pulses[((setup.pulses >= begin) & (setup.pulses <= end)).all(1)]
 
     def blocks(count: int, generator: np.random.Generator) -> tuple[Collocation, ...]:
-        drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator)]
+        drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator, narrow)]
         if before is not None:
             sample = draw(start, sub.domain, default_face_count(sub.domain, count), generator).to(device, dtype)
             drawn.append(Collocation(sample, _start_terms(before, sub, start, sample.points[0])))
