@@ -28,8 +28,6 @@ from sciml.typing import Array
 
 _STEP = 1e-4
 _MOST_EXPLICIT, _MOST_KNOTS = 20_000, 100_000
-# The longest step where a forcing has pulses, as a share of half of the time: explicit methods are not given up for it.
-_LONGEST = 1 / 750
 
 
 def is_initial_value_problem(problem: Problem) -> bool:
@@ -157,13 +155,11 @@ def trajectory(
         repeated = {name: value.repeat_interleave(count) if value.ndim else value for name, value in constants.items()}
         return np.full(size * count, t), y.reshape(rows, size * count), repeated
 
-    # Long steps would miss what a forcing does for a short while.
-    most = _LONGEST * system.problem.domain.half_widths[system.coordinate]
-    longest = {"max_step": most} if system.pulsed else {}
+    begin = system.problem.domain.bounds[system.coordinate][0]
     result, method = integrate(
         lambda t, y: system.rate(*batch(t, y)).reshape(y.shape),
         start,
-        (system.problem.domain.bounds[system.coordinate][0], end),
+        (begin, end),
         rtol,
         budget,
         chosen,
@@ -172,7 +168,7 @@ def trajectory(
         reason=lambda t, y: system.why_not_finite(*batch(t, y)),
         implicit={"vectorized": True},
         events=events or None,
-        **longest,
+        stops=[at for at in system.pulses if begin < at < end],
     )
     found = tuple(zip(result.t_events, result.y_events, strict=True)) if events else ()
     return Trajectory(lambda t: result.sol(t).reshape(rows, size, len(t)), result.t, method, found)

@@ -5,9 +5,11 @@ Beside what SciPy reports, growth without bound (finite-time blow-up) is detecte
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -103,6 +105,7 @@ def integrate(
     reason: Callable[[float, Array], str] | None = None,
     explicit: Mapping[str, Any] | None = None,
     implicit: Mapping[str, Any] | None = None,
+    stops: Sequence[float] = (),
     **options: Any,
 ) -> tuple[Any, str]:
     """Integrate a system from its start to its end.
@@ -124,6 +127,7 @@ def integrate(
         reason: why a rate is not finite, in words.
         explicit: options of explicit methods.
         implicit: options of Radau and BDF.
+        stops: where steps end, such as in the middle of a pulse that they would step over, in order.
         options: of all methods.
 
     Returns:
@@ -179,7 +183,14 @@ def integrate(
         if callable(jacobian := everything.get("jac")):
             # An implicit step may spend all of its time in Jacobians and their factors.
             everything["jac"] = partial(timed, jacobian)
-        return scipy.integrate.solve_ivp(guarded, span, start.reshape(-1), method=name, **everything)
+        parts, state = list[Any](), start.reshape(-1)
+        for piece in itertools.pairwise([span[0], *stops, span[1]]):
+            parts.append(scipy.integrate.solve_ivp(guarded, piece, state, method=name, **everything))
+            state = parts[-1].y[:, -1]
+            if parts[-1].status != 0:
+                # It failed, or an event ended it.
+                break
+        return parts[0] if len(parts) == 1 else _joined(parts)
 
     chosen = first if method == "auto" else method
     if method != "auto" or chosen == "Radau":
@@ -203,3 +214,18 @@ def integrate(
             "there, or a grid be too coarse"
         )
     return result, chosen
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """SciPy's results of intervals one after the other as one, which ended as the last of them did."""
+    found = copy.copy(parts[-1])
+    # Each part begins where the one before it ended.
+    found.t = np.concatenate([parts[0].t, *(each.t[1:] for each in parts[1:])])
+    found.y = np.concatenate([parts[0].y, *(each.y[:, 1:] for each in parts[1:])], axis=1)
+    times = [parts[0].sol.ts, *(each.sol.ts[1:] for each in parts[1:])]
+    segments = [segment for each in parts for segment in each.sol.interpolants]
+    found.sol = scipy.integrate.OdeSolution(np.concatenate(times), segments, alt_segment=parts[0].sol.side == "right")
+    for what in ("t_events", "y_events") if found.t_events is not None else ():
+        by_event = zip(*(getattr(each, what) for each in parts), strict=True)
+        setattr(found, what, [np.concatenate([some for some in each if len(some)] or [each[-1]]) for each in by_event])
+    return found

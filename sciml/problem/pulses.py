@@ -48,4 +48,9 @@ def pulses(problem: Problem) -> Tensor:
             high_there = torch.nonzero(part > max(_HEIGHT * size, 0.9 * float(part.max())))[:, 0]
             if len(high_there):
                 flagged.append(at[high_there[len(high_there) // 2]])
-    return torch.stack(flagged).unique()[:, None] if flagged else found
+    if not flagged:
+        return found
+    middles = torch.stack(flagged).unique()
+    # One that lies on the border of two parts is in both of them.
+    apart = torch.cat([torch.ones(1, dtype=torch.bool), middles.diff() > 2 * _NARROW / _PLACES * (high - low)])
+    return middles[apart][:, None]

@@ -152,7 +152,9 @@ def _serving(work: Workspace) -> list[Strategy]:
         # Laws without derivatives; others once it is known what solves them.
         if NonlinearRegression().obstacle(work) is None:
             return [NonlinearRegression()]
-        together = [AllAtOnce()] if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None) else []
+        together: list[Strategy] = (
+            [AllAtOnce()] if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None) else []
+        )
         if problem.unknowns:
             if (obstacle := not_by_solving(problem)) is not None:
                 work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")

@@ -230,3 +230,75 @@ def test_a_reference_that_fails_is_told_first():
             return x[:, None]
 
     refused(ProblemError, "have shape", Wrong())
+
+
+class Rod(sciml.Problem):
+    """Heat through a rod of two materials, as one field."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.face(x=0)), sciml.Dirichlet(u=1.0, on=domain.face(x=1))]
+
+    @sciml.equation
+    def balance(self, u, x):
+        return d(torch.where(x < 0.37, 1.0, 8.0).to(x) * d(u, x), x) + 1
+
+
+class Core(sciml.Problem):
+    """A disk whose core conducts better, in time; ``radius`` beyond one is no core."""
+
+    domain = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1))
+    fields = ["u"]
+    radius = 0.5
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        k = torch.where(x * x + y * y < self.radius**2, 8.0, 1.0).to(x)
+        return d(u, t) - d(k * d(u, x), x) - d(k * d(u, y), y) - 1
+
+
+def test_what_is_differentiated_must_not_jump():
+    refused(ProblemError, r"'balance' takes d\(...\) of an expression that jumps .* at x=0.37: .*sciml.composite", Rod())
+    refused(ProblemError, "'heat' takes .* jumps", Core())
+    assert sciml.preflight(Core(radius=2.0)) == ()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda u, x: d(torch.where(x < 0.37, 1.0, 8.0).to(x) * u, x, x),  # twice
+        lambda u, x: d(torch.floor(3 * x) * d(u, x), x),
+    ],
+)
+def test_jumps_of_any_origin_are_found(expression):
+    found = sciml.preflight(type("Made", (Rod,), {"balance": sciml.equation(lambda self, u, x: expression(u, x))})())
+    assert any("jumps" in str(each) for each in found)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda u, x: torch.where(x < 0.37, 1.0, 8.0).to(x) * d(u, x, x),  # the slope is continuous
+        lambda u, x: d((1 + abs(x - 0.37)) * d(u, x), x),  # a kink
+        lambda u, x: d((2 + torch.tanh((x - 0.37) / 1e-4)) * d(u, x), x),  # a layer
+        lambda u, x: d((1 + (u > 0.5)) * u, x, x),  # by the field
+        lambda u, x: d(torch.where(x < 0.37, 0.0, x - 0.37) * d(u, x), x) + d(u, x, x),
+    ],
+)
+def test_what_is_no_jump_is_not_told(expression):
+    found = sciml.preflight(type("Made", (Rod,), {"balance": sciml.equation(lambda self, u, x: expression(u, x))})())
+    assert not any("jumps" in str(each) for each in found)
+
+
+def test_coefficients_that_jump_in_another_coordinate_are_no_mistake():
+    class Layers(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(torch.where(x < 0.37, 1.0, 8.0).to(x) * u, t) - d(u, x, x)
+
+    assert sciml.preflight(Layers()) == ()

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 import torch
 
 import sciml
@@ -645,3 +646,44 @@ def test_a_window_that_misses_by_little_keeps_its_inverse():
     assert meant < reached <= attempt.target
     attempt(3.0, 3.7, third)
     assert attempt.target == meant
+
+
+LINE, WHILE = sciml.Interval(x=(0, 1)), sciml.Interval(t=(0, 1))
+
+
+class Layer(sciml.Problem):
+    """Heat in a rod, of which others make two layers."""
+
+    domain = LINE * WHILE
+    fields = ["u"]
+    k = 0.2
+    conditions = [sciml.Initial(u=lambda x: torch.sin(math.pi * x)), sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    def flux(self, u, x):
+        return (-self.k * d(u, x),)
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) + d(self.flux(u, x)[0], x)
+
+
+def layered(t, count=2000, border=0.4):
+    """Temperatures of two layers by finite volumes, of which none lies in both."""
+    x = (np.arange(count) + 0.5) / count
+    k = np.where(x < border, 0.05, 0.5)
+    between = 2 * k[1:] * k[:-1] / (k[1:] + k[:-1])
+    main = -(np.append(2 * k[0], between) + np.append(between, 2 * k[-1]))
+    rate = scipy.sparse.diags([between, main, between], [-1, 0, 1]).tocsc() * count**2
+    solved = scipy.integrate.solve_ivp(lambda t, u: rate @ u, (0, t), np.sin(np.pi * x), "BDF", jac=rate, rtol=1e-8, atol=1e-11)
+    return x, solved.y[:, -1]
+
+
+def test_two_layers_in_time_whose_start_the_flux_contradicts():
+    """No conductivity of the start's slope is the same on both sides: random features grew to 1e9 here."""
+    parts = {"a": sciml.Interval(x=(0, 0.4)) * WHILE, "b": sciml.Interval(x=(0.4, 1)) * WHILE}
+    solution = sciml.fit(sciml.composite({"a": Layer(k=0.05), "b": Layer(k=0.5)}, parts))
+    assert solution.success, solution.message
+    for t in (0.3, 1.0):
+        x, truth = layered(t)
+        found = np.where(x < 0.4, solution(x=x, t=t)["u_a"], solution(x=x, t=t)["u_b"])
+        assert np.abs(found - truth).max() < 1e-4 * np.abs(truth).max()

@@ -56,3 +56,22 @@ def test_without_a_start_nothing_is_a_success():
     solution = sciml.fit(Unbegun())
     assert not solution.success
     assert "initial" in solution.message.lower() or "t = 0" in solution.message
+
+
+def test_grids_that_differ_tell_their_error():
+    class Rod(sciml.Problem):
+        """Heat through a rod whose conductivity a table with a jump gives."""
+
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        k = sciml.data.GridField({"x": np.linspace(0, 1, 101)}, np.where(np.arange(101) < 37, 1.0, 8.0), order=1)
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.face(x=0)), sciml.Dirichlet(u=1.0, on=domain.face(x=1))]
+
+        @sciml.equation
+        def balance(self, u, x):
+            return d(self.k(x) * d(u, x), x) + 1
+
+    reference = sciml.baseline(Rod())
+    solution = sciml.fit(Rod(), strategy=ClassicalGrids())
+    assert solution.estimated_error["u"] == pytest.approx(reference.estimated_error["u"])
+    assert not solution.success

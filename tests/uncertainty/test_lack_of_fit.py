@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from problems import Growth, Heat
 
 import sciml
+from problems import Growth, Heat
 from sciml.uncertainty.lack_of_fit import autocorrelation, neighbours
 
 
@@ -22,7 +22,8 @@ def test_independent_noise_has_a_score_of_variance_one(noise):
         elif noise == "grid in the plane":
             points = np.stack(np.meshgrid(np.arange(10.0), np.arange(8.0)), axis=-1).reshape(-1, 2)
         scores.append(autocorrelation(values, neighbours(points))[1])
-    assert abs(np.mean(scores)) < 0.2 and 0.8 < np.std(scores) < 1.2
+    assert abs(np.mean(scores)) < 0.2
+    assert 0.8 < np.std(scores) < 1.2
     assert max(scores) < 4.4  # above it a fit is told to miss
 
 
@@ -32,13 +33,16 @@ def test_the_correlation_is_the_share_that_is_systematic():
     pattern = np.sin(3 * points[:, 0]) * np.cos(2 * points[:, 1])
     values = pattern + draw.normal(size=2000)
     found, score = autocorrelation(values, neighbours(points))
-    assert abs(found - np.mean(pattern**2) / np.mean(values**2)) < 0.05 and score > 4.4
+    assert abs(found - np.mean(pattern**2) / np.mean(values**2)) < 0.05
+    assert score > 4.4
 
 
 def test_replicates_are_neighbours_of_one_another_and_units_do_not_matter():
     places = np.repeat([[0.0, 0.0], [1.0, 0.0], [0.0, 1e6]], 5, axis=0)
     one, other = neighbours(places)
-    assert len(one) == 30 and (one // 5 == other // 5).all() and (one < other).all()
+    assert len(one) == 30
+    assert (one // 5 == other // 5).all()
+    assert (one < other).all()
 
 
 def test_what_is_no_number_has_no_score():
@@ -66,26 +70,30 @@ def test_a_law_that_the_data_contradict_is_no_success_and_its_error_is_told():
 
 def test_a_law_that_describes_them_is_a_success_without_a_remark():
     solution = sciml.fit(Growth(), data=grown(lambda t: np.exp(0.7 * t)))
-    assert solution.success and "alike" not in solution.message
+    assert solution.success
+    assert "alike" not in solution.message
     assert solution.statistics["autocorrelation.u"] < 0.3
 
 
 def test_a_pattern_that_is_small_is_a_remark():
     solution = sciml.fit(Growth(), data=grown(lambda t: np.exp(0.7 * t) * (1 + 0.01 * np.sin(3 * t)), noise=1e-4))
-    assert solution.success and "deviate alike" in solution.message
+    assert solution.success
+    assert "deviate alike" in solution.message
     assert solution.estimated_error["u"] > 1e-3
 
 
 def test_exact_values_have_no_pattern_but_rounding():
     solution = sciml.fit(Growth(), data=grown(lambda t: np.exp(0.7 * t), noise=0))
-    assert solution.success and "alike" not in solution.message
+    assert solution.success
+    assert "alike" not in solution.message
 
 
 def test_outliers_are_no_pattern():
     data = grown(lambda t: np.exp(0.7 * t))
     data["u"][20:23] += 3.0  # three in a row
     solution = sciml.fit(Growth(), data=data, noise=sciml.Huber())
-    assert solution.success and "alike" not in solution.message
+    assert solution.success
+    assert "alike" not in solution.message
 
 
 class Cooling(Heat):
