@@ -212,15 +212,17 @@ def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column
         evaluation = Evaluation.of(bound, (points,), [jets.part(torch.zeros(len(points), dtype=torch.long))])
         evaluation.space.differentiated = []
         term.evaluate(evaluation)
-        given = [each.expand(len(points)) for by, each in evaluation.space.differentiated if by == name]
+        given = [each.to(points).expand(len(points)) for by, each in evaluation.space.differentiated if by == name]
         return torch.stack(given, dim=1) if given else points.new_zeros(len(points), 0)
 
     def changes(at: Points, width: float) -> tuple[Tensor, Tensor]:
         here = values(torch.cat([at, _placed(at, column, at[:, column] + width)]))
         return (here[len(at) :] - here[: len(at)]).abs().nan_to_num(0.0), here
 
+    if not len(starts):
+        return None
     change, here = changes(starts, length)
-    size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300) if here.numel() else here.new_ones(0)
+    size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300)
     for _ in range(_BISECTIONS):
         steep = (change > _BREAK * size).any(1)
         starts, change = starts[steep], change[steep]

@@ -11,6 +11,7 @@ Wright, Numerical Optimization, 2nd ed., Springer 2006, chapter 10.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -405,7 +406,7 @@ class OutputError:
 
     def steps(self, here: Reached) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
-        log, tangent, moved, slow = self.work.log, None, math.inf, False
+        log, tangent, moved, slow, first = self.work.log, None, math.inf, False, 0
         for _ in range(_ROUNDS):
             # Slopes serve a little further on as well.
             tangent = self._tangent(here) if tangent is None or moved > _NEAR else tangent
@@ -418,7 +419,7 @@ class OutputError:
             if log.stopped or here.loss - float(law.total(law.means())) <= _SLIGHT * here.loss:
                 return
             moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
-            for taken in self.shortened(moves):
+            for tried, taken in itertools.islice(enumerate(self.shortened(moves)), first, None):
                 begin = tangent.foretold(taken)
                 self._way = self._way if begin is None else Tiles(on=self.followed(begin).model)
                 found = self.reached({name: value + taken[name] for name, value in here.raw.items()})
@@ -426,6 +427,8 @@ class OutputError:
                     break
             if found is None or not found.loss < here.loss:
                 return
+            # Where steps had to be shortened, the next ones will be about as short.
+            first = max(0, tried - 1)
             moved = max(abs(float(move)) for move in taken.values())
             whole = all(torch.equal(taken[name], move) for name, move in moves.items())
             slight = here.loss - found.loss <= _FALL * here.loss
@@ -455,8 +458,9 @@ class OutputError:
 
     def shortened(self, moves: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """The steps that are tried in turn, as long as they do not lower the loss."""
+        longest = max(abs(float(move)) for move in moves.values())
         for most in _MOST:
-            yield {name: move.clamp(-most, most) for name, move in moves.items()}
+            yield {name: move * min(1.0, most / max(longest, 1e-300)) for name, move in moves.items()}
 
     def aim(self, enough: float) -> None:
         """Solve no more exactly than is ``enough``, by whatever way is best for that."""
