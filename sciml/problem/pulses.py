@@ -17,7 +17,7 @@ from sciml.problem.conditions import Evaluation
 from sciml.problem.problem import Problem
 
 # Places that are looked at; half the width of what is narrow, in places; what of a residual's range is a pulse; one pulse at
-# most in each of so many parts.
+# most in each of so many parts, and in half of them.
 _PLACES, _NARROW, _HEIGHT, _PARTS = 20_000, 64, 0.05, 50
 
 
@@ -44,10 +44,13 @@ def pulses(problem: Problem) -> Tensor:
         before, here, after = seen[: -2 * _NARROW], seen[_NARROW:-_NARROW], seen[2 * _NARROW :]
         excess = (here - torch.clamp(here, torch.minimum(before, after), torch.maximum(before, after))).abs().nan_to_num(0.0)
         size = float((seen.max() - seen.min()).nan_to_num(0.0))
+        there = list[Tensor]()
         for part, at in zip(excess.tensor_split(_PARTS), places[_NARROW:-_NARROW].tensor_split(_PARTS), strict=True):
             high_there = torch.nonzero(part > max(_HEIGHT * size, 0.9 * float(part.max())))[:, 0]
             if len(high_there):
-                flagged.append(at[high_there[len(high_there) // 2]])
+                there.append(at[high_there[len(high_there) // 2]])
+        # What is as quick everywhere is an oscillation, which any points see.
+        flagged += there if len(there) <= _PARTS // 2 else []
     if not flagged:
         return found
     middles = torch.stack(flagged).unique()

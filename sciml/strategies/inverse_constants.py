@@ -419,7 +419,7 @@ class OutputError:
             if log.stopped or here.loss - float(law.total(law.means())) <= _SLIGHT * here.loss:
                 return
             moves = {name: wanted[name].detach() - value for name, value in here.raw.items()}
-            for tried, taken in itertools.islice(enumerate(self.shortened(moves)), first, None):
+            for tried, taken in itertools.islice(enumerate(self.shortened(moves)), first, None):  # noqa: B007 - used below
                 begin = tangent.foretold(taken)
                 self._way = self._way if begin is None else Tiles(on=self.followed(begin).model)
                 found = self.reached({name: value + taken[name] for name, value in here.raw.items()})

@@ -68,7 +68,12 @@ def test_scipy_does_not_step_over_it(method):
 def test_short_doses_are_pulses_and_steps_and_waves_are_none():
     assert len(pulses(forced(lambda t: torch.where((t > 5) & (t < 5.02), 100.0, 0.0).to(t)))) == 1
     assert len(pulses(forced(lambda t: sum(torch.exp(-(((t - 3.1 * k) / 0.01) ** 2)) for k in range(1, 6))))) == 5
-    for smooth in (lambda t: torch.where(t > 5, 1.0, 0.0).to(t), lambda t: torch.sin(3 * t), lambda t: 0 * t):
+    for smooth in (
+        lambda t: torch.where(t > 5, 1.0, 0.0).to(t),
+        lambda t: torch.sin(3 * t),
+        lambda t: 0 * t,
+        lambda t: torch.cos(10 * t),
+    ):
         assert len(pulses(forced(smooth))) == 0
 
 
