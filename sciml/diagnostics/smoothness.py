@@ -35,8 +35,8 @@ _NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
 _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
 _JUMP, _RESOLVED = 1e-6, 1e-9
-# After so many bisections of a segment what still changes jumps.
-_BISECTIONS = 30
+# After so many bisections of a segment what still changes by so much jumps.
+_BISECTIONS, _STEP = 30, 1e-4
 # The share of a field's size that its changes do not count below; that of its natural derivative that steps do not.
 _NOTHING, _SLIGHT = 1e-6, 1e-3
 _SEGMENTS, _LINES, _HALVINGS, _SHARE, _BETWEEN = 64, 8, 4, 0.02, 5
@@ -224,7 +224,7 @@ def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column
     change, here = changes(starts, length)
     size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300)
     for _ in range(_BISECTIONS):
-        steep = (change > _BREAK * size).any(1)
+        steep = (change > _STEP * size).any(1)
         starts, change = starts[steep], change[steep]
         if not len(starts):
             return None
@@ -240,7 +240,7 @@ def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column
     worst = (change / size).amax(1)
     place = int(worst.argmax())
     at = ", ".join(f"{each}={value:.4g}" for each, value in zip(problem.coordinates, starts[place].tolist(), strict=True))
-    return (at, float(worst[place])) if float(worst[place]) > _BREAK else None
+    return (at, float(worst[place])) if float(worst[place]) > _STEP else None
 
 
 def hidden_step(rows: ResidualSystem) -> str | None:
