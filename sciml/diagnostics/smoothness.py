@@ -177,7 +177,7 @@ def _broken_at(problem: Problem, ends: Points) -> bool:
 def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
     bound = problem.bind_initial()
     for kind in USUAL:
-        same = RandomJets(1, {}, problem.domain.half_widths, kind).part(torch.zeros(2, dtype=torch.long))
+        same = RandomJets(1, {}, problem.domain.half_widths, kind).repeated(2)
         try:
             values = term.evaluate(Evaluation.of(bound, sides.points, [same])).detach()
         except SciMLError:
@@ -209,7 +209,7 @@ def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column
 
     def values(points: Points) -> Tensor:
         """What is differentiated by the coordinate, ``(n, k)``."""
-        evaluation = Evaluation.of(bound, (points,), [jets.part(torch.zeros(len(points), dtype=torch.long))])
+        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))])
         evaluation.space.differentiated = []
         term.evaluate(evaluation)
         given = [each.to(points).expand(len(points)) for by, each in evaluation.space.differentiated if by == name]

@@ -98,6 +98,10 @@ class RandomJets:
         found._chosen = chosen
         return found
 
+    def repeated(self, count: int) -> RandomJets:
+        """The jets of the first point at so many points: what differs between these does so by their coordinates alone."""
+        return self.part(torch.zeros(count, dtype=torch.long))
+
     def _drawn(self, field: str, index: MultiIndex) -> Tensor:
         kind, generator = self._kind, self._generator
         if kind is None:

@@ -32,9 +32,8 @@ def pulses(problem: Problem) -> Tensor:
         return found
     ((low, high),) = problem.domain.bounds.values()
     places = low + (high - low) * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
-    bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
-    flagged = []
-    same = jets.part(torch.zeros(len(places), dtype=torch.long))
+    same = RandomJets(1, {}, problem.domain.half_widths, USUAL[0]).repeated(len(places))
+    bound, flagged = problem.bind_initial(), list[Tensor]()
     for term in terms:
         try:
             seen = term.evaluate(Evaluation.of(bound, (places[:, None],), [same])).detach()

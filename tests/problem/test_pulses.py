@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import sciml
+from problems import Heat
 from sciml import d
 from sciml.problem.pulses import pulses
 
@@ -78,12 +79,4 @@ def test_short_doses_are_pulses_and_steps_and_waves_are_none():
 
 
 def test_problems_of_several_coordinates_have_none():
-    class Heat(sciml.Problem):
-        domain = sciml.Box(x=(0, 1), t=(0, 1))
-        fields = ["u"]
-
-        @sciml.equation
-        def heat(self, u, x, t):
-            return d(u, t) - d(u, x, x)
-
     assert pulses(Heat()).shape == (0, 2)

@@ -679,7 +679,7 @@ def layered(t, count=2000, border=0.4):
 
 
 def test_two_layers_in_time_whose_start_the_flux_contradicts():
-    """No conductivity of the start's slope is the same on both sides: random features grew to 1e9 here."""
+    """The slope of the start is the same on both sides, and its flux is not: random features grew to 1e9 here."""
     parts = {"a": sciml.Interval(x=(0, 0.4)) * WHILE, "b": sciml.Interval(x=(0.4, 1)) * WHILE}
     solution = sciml.fit(sciml.composite({"a": Layer(k=0.05), "b": Layer(k=0.5)}, parts))
     assert solution.success, solution.message
