@@ -522,14 +522,18 @@ def tabulated(basis: Basis1D, points: Tensor, orders: Sequence[int], first: int)
     return basis.table(points[:, own], tuple(orders[own]))
 
 
-def located(x: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The element of each place, half its width, and the place scaled to [-1, 1]; the outermost continue outside."""
+def element_of(x: Tensor, breaks: Tensor) -> Tensor:
+    """The element of each place; the outermost continue outside."""
     if one_graph():
-        element = (x.detach()[:, None] >= breaks[1:-1]).sum(1)
-    else:
-        element = torch.bucketize(x.detach().contiguous(), breaks[1:-1], right=True)
-    half = (breaks.diff() / 2)[element]
-    return element, half, (x - breaks[element]) / half - 1
+        return (x.detach()[:, None] >= breaks[1:-1]).sum(1)
+    return torch.bucketize(x.detach().contiguous(), breaks[1:-1], right=True)
+
+
+def located(x: Tensor, breaks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The element of each place, half its width, and the place scaled to [-1, 1]."""
+    own = element_of(x, breaks)
+    half = (breaks.diff() / 2)[own]
+    return own, half, (x - breaks[own]) / half - 1
 
 
 def gauss(count: int) -> tuple[Tensor, Tensor]:

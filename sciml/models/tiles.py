@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sciml.errors import ModelError
-from sciml.models.bases import chebyshev, located
+from sciml.models.bases import chebyshev, element_of
 from sciml.models.one_graph import one_graph
 from sciml.models.piecewise import Pieces
 from sciml.models.spectral import ellipsoid
@@ -170,17 +170,25 @@ class Tiles(Pieces):
         number = self._box(points)
         if self._whole:
             return self._tile_of[number]
+        if one_graph():
+            return self._tile_of[self._beside(points, number)]
+        lost = torch.nonzero(self._empty[number])[:, 0]
+        number[lost] = self._beside(points[lost], number[lost])
+        return self._tile_of[number]
+
+    def _beside(self, points: Tensor, number: Tensor) -> Tensor:
+        """The boxes of points ``(n, D)``, or beside these where they have no tile and the other has one."""
         # A domain that ends at a side of boxes has conditions there, which no tile further away can hold.
         near = self.halves.amin(0) * _BESIDE
         for beside in itertools.product((-1, 0, 1), repeat=points.shape[1]):
             number = torch.where(self._empty[number], self._box(points + points.new_tensor(beside) * near), number)
-        return self._tile_of[number]
+        return number
 
     def _box(self, points: Tensor) -> Tensor:
         """The number of the box of each of points ``(n, D)``."""
         found = torch.zeros(len(points), dtype=torch.int64, device=points.device)
         for x, own in zip(points.unbind(1), self.breaks, strict=True):
-            found = found * (len(own) - 1) + located(x, own)[0]
+            found = found * (len(own) - 1) + element_of(x, own)
         return found
 
     def local(self, points: Tensor, tile: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sciml.errors import ModelError
 from sciml.jets.autograd import knows_derivatives
 from sciml.models.base import Block
-from sciml.models.bases import located
+from sciml.models.bases import element_of
 from sciml.models.one_graph import one_graph
 from sciml.models.piecewise import PiecewisePolynomial, StackedPolynomials
 from sciml.models.scaled import Scaled
@@ -75,7 +75,7 @@ class Windowed(Block):
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
         if one_graph() and self._alike():
             return self._stacked(points, orders)
-        where = located(points[:, self.column], self.edges)[0]
+        where = element_of(points[:, self.column], self.edges)
         if one_graph():
             every = torch.stack([self._inside(number, points, orders) for number in range(len(self.windows))], dim=1)
             return every.gather(1, where[:, None, None].expand(-1, 1, every.shape[2]))[:, 0]
@@ -139,7 +139,7 @@ class Windowed(Block):
                 found = found / half[number, column, None] ** order if order else found
             return found if any(wanted) else found + offset[number]
 
-        number = located(points[:, self.column], self.edges)[0]
+        number = element_of(points[:, self.column], self.edges)
         length = self.edges.diff()[number]
         begin = self._at_time(points, self.edges[number])
         share, order = (points[:, self.column] - self.edges[number]) / length, orders[self.column]

@@ -236,26 +236,32 @@ def _separated(graph: Any) -> tuple[Array, Array, Array] | None:
     """
 
     def distance(node: int) -> Array:
-        found: Array = scipy.sparse.csgraph.shortest_path(graph, method="D", directed=False, unweighted=True, indices=node)
+        # The graph is symmetric: to go along edges one way is enough.
+        found: Array = scipy.sparse.csgraph.dijkstra(graph, unweighted=True, indices=node)
         return found
 
     from_first = distance(int(distance(0).argmax()))
     from_second = distance(int(from_first.argmax()))
     from_third = distance(int(np.minimum(from_first, from_second).argmax()))
     from_fourth = distance(int(from_third.argmax()))
-    best, smallest, whole = None, (True, np.inf), graph.shape[0]
+    best, smallest = None, (True, np.inf)
     for levels in (from_first, from_first - from_second, from_third, from_third - from_fourth):
-        for cut in np.unique(levels)[:-1]:
-            low = levels <= cut
-            uneven = abs(low.sum() / whole - 0.5) > _UNEVEN
-            if uneven and not smallest[0]:
-                continue
-            for near in (low, ~low):
-                # Of these the nodes that touch the others are enough.
-                rim = near & (graph @ (~near).astype(float) > 0)
-                before, after = near & ~rim, ~near
-                one, two = before.sum(), after.sum()
-                cost = uneven, rim.sum() * (1 + ((one - two) / whole) ** 2)
-                if one and two and cost < smallest:
-                    best, smallest = (before, after, rim), cost
+        rank = np.unique(levels, return_inverse=True)[1]
+        for each in (rank, rank.max() - rank):
+            cut, cost = _best_cut(graph, each)
+            if cost < smallest:
+                best, smallest = cut, cost
     return best
+
+
+def _best_cut(graph: Any, rank: Array) -> tuple[tuple[Array, Array, Array], tuple[bool, float]]:
+    """The best cut below some rank: what is before it, what is after it, the nodes on it, which are before, and its cost."""
+    whole, highest = graph.shape[0], int(rank.max())
+    # A node is on the cuts between its own rank and the highest one beside it.
+    reaches = np.maximum(rank, np.maximum.reduceat(rank[graph.indices], graph.indptr[:-1]))
+    low, left = (np.cumsum(np.bincount(each, minlength=highest + 1))[:-1] for each in (rank, reaches))
+    costs = np.where(left > 0, (low - left) * (1 + ((left + low - whole) / whole) ** 2), np.inf)
+    uneven = (abs(low / whole - 0.5) > _UNEVEN) | (left == 0)
+    best = int(np.lexsort((costs, uneven))[0])
+    before, after = reaches <= best, rank > best
+    return (before, after, ~before & ~after), (bool(uneven[best]), float(costs[best]))
