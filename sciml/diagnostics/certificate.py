@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 import scipy
 
-from sciml.diagnostics.smoothness import hidden_step
+from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
 from sciml.models import Tiles, Windowed
 from sciml.problem.collocation import Collocation
@@ -114,6 +114,7 @@ class Certificate:
             *_drifting(self),
             *_at_bounds(self),
             *_overfit(self),
+            *_jumping(self),
         ]
 
     @property
@@ -232,3 +233,10 @@ def _overfit(issued: Certificate) -> Iterator[str]:
     step = hidden_step(setup.rows)
     if step is not None:
         yield f"{step} that no point has seen: {between}"
+
+
+def _jumping(issued: Certificate) -> Iterator[str]:
+    """Equations that differentiate what jumps at the solution, whose delta function no point sees."""
+    rows = issued.setup.rows
+    for name, place, share in jumps_differentiated(rows.problem, rows):
+        yield f"{name!r} {jump_differentiated(place, share)}; state a field on each part and what holds on their interface"

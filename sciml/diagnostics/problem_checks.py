@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from sciml._text import listed
 from sciml.diagnostics.findings import Finding, Findings
 from sciml.diagnostics.layer_trace import tensors_of
-from sciml.diagnostics.smoothness import jumps_differentiated
+from sciml.diagnostics.smoothness import jump_differentiated, jumps_differentiated
 from sciml.geometry import Place, draw
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
@@ -308,8 +308,7 @@ def _jumps(problem: Problem) -> Iterator[Finding]:
     for name, place, share in jumps_differentiated(problem):
         yield _fault(
             name,
-            f"takes d(...) of an expression that jumps by {share:.0%} of its size at {place}: derivatives are taken on either "
-            "side of the jump, so that u_x would be continuous there and not the flux k * u_x",
+            jump_differentiated(place, share),
             "state the materials by sciml.composite, or a field on each part and what holds on their interface; smooth the "
             "jump; or, where the jump multiplies zero, preflight='warn'",
         )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -187,29 +186,43 @@ def _coefficients_jump(problem: Problem, term: Term, sides: PointSet) -> bool:
     return False
 
 
-def jumps_differentiated(problem: Problem) -> Iterator[tuple[str, str, float]]:
-    """Jumps of what ``d`` is given, by coordinates alone: the equation, where, and by which share of the largest value.
+def jumps_differentiated(problem: Problem, solved: ResidualSystem | None = None) -> Iterator[tuple[str, str, float]]:
+    """Jumps of what ``d`` is given: the equation, where, and by which share of the largest value.
 
     A derivative is taken at points, on either side of the jump: the delta function on it is lost, and with it that a flux
-    ``k u_x`` is continuous where k is not.
+    ``k u_x`` is continuous where k is not. Without a solution those by coordinates alone are found, with one those by fields.
     """
-    bound = problem.bind_initial()
     for term in problem.terms():
         if isinstance(term.place, Interior | Within):
             domain = term.place.part if isinstance(term.place, Within) else problem.domain
-            steps = (_jump_along(problem, bound, term, domain, column) for column in range(len(problem.coordinates)))
+            steps = (_jump_along(problem, solved, term, domain, column) for column in range(len(problem.coordinates)))
             if (found := next(filter(None, steps), None)) is not None:
                 yield term.name, *found
 
 
-def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column: int) -> tuple[str, float] | None:
-    """Where and by how much something that a residual differentiates jumps along lines, with the same jets everywhere."""
+def jump_differentiated(place: str, share: float) -> str:
+    """What such a jump means, in words."""
+    return (
+        f"takes d(...) of an expression that jumps by {share:.0%} of its size at {place}: derivatives are taken on either side "
+        "of the jump, so that u_x would be continuous there and not the flux k * u_x"
+    )
+
+
+def _jump_along(
+    problem: Problem, solved: ResidualSystem | None, term: Term, domain: Domain, column: int
+) -> tuple[str, float] | None:
+    """Where and by how much something that a residual differentiates jumps along lines, with the same jets or a solution's."""
     (starts, length), name = _lines(domain, column), problem.coordinates[column]
-    jets = RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
+    least, jets = _STEP, RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
+    bound = problem.bind_initial() if solved is None else problem.bind(**solved.values())
+    if solved is not None:
+        # A solution's own derivatives may jump by their error.
+        least, starts = _SHARE, starts.to(next(iter(solved.trial.state_dict().values())))
 
     def values(points: Points) -> Tensor:
         """What is differentiated by the coordinate, ``(n, k)``."""
-        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))])
+        supplier = jets.repeated(len(points)) if solved is None else solved.supplier(points)
+        evaluation = Evaluation.of(bound, (points,), [supplier])
         evaluation.space.differentiated = []
         term.evaluate(evaluation)
         given = [each.to(points).expand(len(points)) for by, each in evaluation.space.differentiated if by == name]
@@ -219,12 +232,13 @@ def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column
         here = values(torch.cat([at, _placed(at, column, at[:, column] + width)]))
         return (here[len(at) :] - here[: len(at)]).abs().nan_to_num(0.0), here
 
-    if not len(starts):
+    # Most equations differentiate fields alone: for these no line is walked.
+    if not len(starts) or not values(starts[:1]).numel():
         return None
     change, here = changes(starts, length)
     size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300)
     for _ in range(_BISECTIONS):
-        steep = (change > _STEP * size).any(1)
+        steep = (change > least * size).any(1)
         starts, change = starts[steep], change[steep]
         if not len(starts):
             return None
@@ -240,7 +254,7 @@ def _jump_along(problem: Problem, bound: Any, term: Term, domain: Domain, column
     worst = (change / size).amax(1)
     place = int(worst.argmax())
     at = ", ".join(f"{each}={value:.4g}" for each, value in zip(problem.coordinates, starts[place].tolist(), strict=True))
-    return (at, float(worst[place])) if float(worst[place]) > _STEP else None
+    return (at, float(worst[place])) if float(worst[place]) > least else None
 
 
 def hidden_step(rows: ResidualSystem) -> str | None:

@@ -1,5 +1,7 @@
 """Mistakes that are told before the first step: faults 45 to 53 of the table of faults, each under its number."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -289,6 +291,38 @@ def test_jumps_of_any_origin_are_found(expression):
 def test_what_is_no_jump_is_not_told(expression):
     found = sciml.preflight(type("Made", (Rod,), {"balance": sciml.equation(lambda self, u, x: expression(u, x))})())
     assert not any("jumps" in str(each) for each in found)
+
+
+class Melting(Rod):
+    """A rod that conducts better where it is warm."""
+
+    @sciml.equation
+    def balance(self, u, x):
+        return d(torch.where(u < 0.5, 1.0, 5.0) * d(u, x), x) + 3
+
+
+class Peak(Rod):
+    """The field is even about the jump: no flux crosses it, and the fluxes of both sides agree."""
+
+    domain = sciml.Interval(x=(-1, 1))
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x"))]
+
+    @sciml.equation
+    def balance(self, u, x):
+        k = torch.where(x < 0, 1.0, 8.0).to(x)
+        return d(k * d(u, x), x) + k * (math.pi / 2) ** 2 * torch.cos(math.pi * x / 2)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_jumps_at_the_solution_is_no_success():
+    for problem in (Rod(), Melting()):
+        found = sciml.fit(problem, strategy="Spectral", preflight="warn")
+        assert not found.success
+        assert "'balance' takes d(...) of an expression that jumps" in found.message
+    found = sciml.fit(Peak(), strategy="Spectral", preflight="warn")
+    x = np.linspace(-1, 1, 9)
+    assert found.success
+    assert abs(found(x=x)["u"] - np.cos(math.pi * x / 2)).max() < 1e-9
 
 
 def test_coefficients_that_jump_in_another_coordinate_are_no_mistake():
