@@ -127,7 +127,7 @@ def integrate(
         reason: why a rate is not finite, in words.
         explicit: options of explicit methods.
         implicit: options of Radau and BDF.
-        stops: where steps end, such as in the middle of a pulse that they would step over, in order.
+        stops: where steps end, such as in the middle of a pulse that they would step over, in order; others are left out.
         options: of all methods.
 
     Returns:
@@ -184,7 +184,8 @@ def integrate(
             # An implicit step may spend all of its time in Jacobians and their factors.
             everything["jac"] = partial(timed, jacobian)
         parts, state = list[Any](), start.reshape(-1)
-        for piece in itertools.pairwise([span[0], *stops, span[1]]):
+        inside = (at for at in stops if span[0] < at < span[1])
+        for piece in itertools.pairwise([span[0], *inside, span[1]]):
             parts.append(scipy.integrate.solve_ivp(guarded, piece, state, method=name, **everything))
             state = parts[-1].y[:, -1]
             if parts[-1].status != 0:

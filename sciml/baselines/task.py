@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from sciml.errors import BaselineError
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Prior
+from sciml.problem.pulses import marching, pulses
 from sciml.typing import Array
 from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import covariance
@@ -56,6 +58,11 @@ class Task:
     def name(self) -> str:
         """What the problem is called."""
         return type(self.problem).__name__
+
+    @cached_property
+    def pulses(self) -> list[float]:
+        """The times of pulses that steps might leave out."""
+        return pulses(self.problem)[:, marching(self.problem)].tolist()
 
     @property
     def raw(self) -> Array:

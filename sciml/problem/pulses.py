@@ -1,58 +1,142 @@
-"""Pulses: narrow features of equations along the one coordinate of ordinary differential equations, which points step over.
+"""Pulses: narrow features of equations and conditions along time, or an only coordinate, which points step over.
 
-What equations do by their coordinate alone costs no solution to see: with the same fields and derivatives everywhere a
-residual is looked at in very many places.
+What these do by coordinates alone costs no solution to see: with the same fields and derivatives everywhere a residual is
+looked at in very many places.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from sciml.errors import SciMLError
-from sciml.geometry import Interior
+from sciml.geometry import Face, Interior, OnFaces, Place, PointSet, Within, draw
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
-from sciml.problem.conditions import Evaluation
+from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.problem import Problem
+from sciml.typing import Points
 
-# Places that are looked at; half the width of what is narrow, in places; what of a residual's range is a pulse; one pulse at
-# most in each of so many parts, and in half of them.
-_PLACES, _NARROW, _HEIGHT, _PARTS = 20_000, 64, 0.05, 50
+# Places that are looked at along a line; half the width of what is narrow, in places; what of a residual's range is a pulse, if
+# it is not rounding; one pulse at most in each of so many parts, and in half of them.
+_PLACES, _NARROW, _HEIGHT, _ROUNDING, _PARTS = 20_000, 64, 0.05, 1e-13, 50
+# Points inside, and on each face, through which lines may lead; so many do for each of two reasons. Points of a set that are
+# copied to a pulse.
+_INSIDE, _ON_FACES, _LINES, _COPIES = 2**16, 512, 2, 16
 
 
-def pulses(problem: Problem) -> Tensor:
-    """The middles of narrow features ``(k, 1)`` of the equations, in order; none of problems of several coordinates.
+def pulses(problem: Problem) -> Points:
+    """The middles ``(k, D)`` of narrow features along time, or the only coordinate, in order; none where neither is.
 
     A feature is higher or lower than what lies on both of its sides, a three hundredth of the domain away: steps are none.
+    Lines along time lead through the points of a place where a residual differs most from that at others, and changes fastest:
+    a flash that is short and small is seen by its flanks.
     """
-    found = torch.zeros(0, len(problem.coordinates), dtype=torch.float64)
-    terms = [term for term in problem.terms() if isinstance(term.place, Interior)]
-    if len(problem.coordinates) != 1 or not terms:
-        return found
-    ((low, high),) = problem.domain.bounds.values()
-    places = low + (high - low) * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
-    same = RandomJets(1, {}, problem.domain.half_widths, USUAL[0]).repeated(len(places))
-    bound, flagged = problem.bind_initial(), list[Tensor]()
-    for term in terms:
+    column, found = marching(problem), [torch.zeros(0, len(problem.coordinates), dtype=torch.float64)]
+    if column is None:
+        return found[0]
+    for term in problem.terms():
+        if not _at_all_times(term.place, problem.coordinates[column]):
+            continue
         try:
-            seen = term.evaluate(Evaluation.of(bound, (places[:, None],), [same])).detach()
+            found.append(_of_term(problem, term, column))
         except SciMLError:
             # What is wrong with an equation is told elsewhere.
             continue
-        before, here, after = seen[: -2 * _NARROW], seen[_NARROW:-_NARROW], seen[2 * _NARROW :]
-        excess = (here - torch.clamp(here, torch.minimum(before, after), torch.maximum(before, after))).abs().nan_to_num(0.0)
-        size = float((seen.max() - seen.min()).nan_to_num(0.0))
-        there = list[Tensor]()
-        for part, at in zip(excess.tensor_split(_PARTS), places[_NARROW:-_NARROW].tensor_split(_PARTS), strict=True):
-            high_there = torch.nonzero(part > max(_HEIGHT * size, 0.9 * float(part.max())))[:, 0]
-            if len(high_there):
-                there.append(at[high_there[len(high_there) // 2]])
-        # What is as quick everywhere is an oscillation, which any points see.
-        flagged += there if len(there) <= _PARTS // 2 else []
-    if not flagged:
-        return found
-    middles = torch.stack(flagged).unique()
-    # One that lies on the border of two parts is in both of them.
-    apart = torch.cat([torch.ones(1, dtype=torch.bool), middles.diff() > 2 * _NARROW / _PLACES * (high - low)])
-    return middles[apart][:, None]
+    middles = torch.cat(found)
+    middles = middles[middles[:, column].argsort()]
+    # One that lies on the border of two parts, or is seen on several lines, is there more than once.
+    least = 2 * _NARROW / _PLACES * (problem.domain.upper[column] - problem.domain.lower[column])
+    return middles[torch.nonzero(middles[:, column].diff(prepend=middles.new_tensor([-math.inf])) > least)[:, 0]]
+
+
+def marching(problem: Problem) -> int | None:
+    """The column of the coordinate along which pulses are looked for: that of time, or the only one; None without either."""
+    if len(problem.coordinates) == 1:
+        return 0
+    in_time = problem.time is not None and Face(problem.time, "lower") in problem.domain.sides
+    return problem.coordinates.index(str(problem.time)) if in_time else None
+
+
+def with_pulses(problem: Problem, place: Place, sample: PointSet, middles: Points) -> PointSet:
+    """A place's points and, before those of each side, the middles of pulses inside it and copies of some at these times.
+
+    A place at one time has none.
+    """
+    column = marching(problem)
+    if column is None or not len(middles) or not _at_all_times(place, problem.coordinates[column]):
+        return sample
+    middles = middles.to(sample.points[0])
+    counts = sample.faces or (len(sample.points[0]),)
+    copies = max(1, _COPIES // len(counts)) if len(problem.coordinates) > 1 else 0
+    # Where only the first of the points serve, these do.
+    parts = [torch.cat([_moved(each[:copies], column, middles[:, column]), each]) for each in sample.points[0].split(counts)]
+    normals = sample.normals
+    if normals is not None:
+        sides = normals.split(counts)
+        normals = torch.cat([part for each in sides for part in (each[:copies].repeat_interleave(len(middles), 0), each)])
+    else:
+        domain = place.part if isinstance(place, Within) else problem.domain
+        parts.insert(0, middles[torch.from_numpy(domain.distance(middles.cpu().numpy()) < 0).to(middles.device)])
+    return PointSet((torch.cat(parts),), normals, tuple(map(len, parts)) if sample.faces else ())
+
+
+def _at_all_times(place: Place, coordinate: str) -> bool:
+    """Whether a place is a set of points that has the same at other times."""
+    if isinstance(place, OnFaces):
+        return not any(isinstance(each, Face) and each.coordinate == coordinate for each in place.faces)
+    return isinstance(place, Interior | Within)
+
+
+def _moved(points: Points, column: int, times: Tensor) -> Points:
+    """Points ``(n, D)`` at each of other times ``(k,)``: ``(n k, D)``."""
+    found = points.repeat_interleave(len(times), 0)
+    found[:, column] = times.repeat(len(points))
+    return found
+
+
+def _of_term(problem: Problem, term: Term, column: int) -> Tensor:
+    """The middles of the narrow features of one residual."""
+    low, high = problem.domain.lower[column], problem.domain.upper[column]
+    bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
+
+    def seen(points: Points, normals: Tensor | None) -> Tensor:
+        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))], normals)
+        return term.evaluate(evaluation).detach().nan_to_num(0.0, 0.0, 0.0)
+
+    count = 1 if len(problem.coordinates) == 1 else _INSIDE if isinstance(term.place, Interior | Within) else _ON_FACES
+    sample = draw(term.place, problem.domain, count, np.random.default_rng(0))
+    points, normals = sample.points[0], sample.normals
+    if len(points) > 1:
+        # Most residuals know nothing of time: for these no line is walked.
+        other = points.clone()
+        other[:, column] = low + high - points[:, column]
+        here, there = seen(points, normals), seen(other, normals)
+        if bool((here == there).all()):
+            return points[:0]
+        chosen = torch.cat([(here - each).abs().topk(min(_LINES, len(here))).indices for each in (here.median(), there)])
+        points, normals = points[chosen], None if normals is None else normals[chosen]
+    places = low + (high - low) * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
+    lines = seen(_moved(points, column, places), None if normals is None else normals.repeat_interleave(_PLACES, 0))
+    found = (
+        _moved(each, column, _narrow(own, places)) for each, own in zip(points.split(1), lines.split(_PLACES), strict=True)
+    )
+    return torch.cat(list(found))
+
+
+def _narrow(seen: Tensor, places: Tensor) -> Tensor:
+    """The middles of what is narrow along a line, from values at places ``(n,)``."""
+    before, here, after = seen[: -2 * _NARROW], seen[_NARROW:-_NARROW], seen[2 * _NARROW :]
+    excess = (here - torch.clamp(here, torch.minimum(before, after), torch.maximum(before, after))).abs()
+    size, found = float(seen.max() - seen.min()), list[Tensor]()
+    if size <= _ROUNDING * float(seen.abs().max()):
+        return places[:0]
+    for part, at in zip(excess.tensor_split(_PARTS), places[_NARROW:-_NARROW].tensor_split(_PARTS), strict=True):
+        high = torch.nonzero(part > max(_HEIGHT * size, 0.9 * float(part.max())))[:, 0]
+        if len(high):
+            found.append(at[high[len(high) // 2]])
+    # What is as quick everywhere is an oscillation, which any points see.
+    return torch.stack(found) if 0 < len(found) <= _PARTS // 2 else places[:0]

@@ -19,7 +19,6 @@ from sciml.geometry import (
     Average,
     Interior,
     Place,
-    PointSet,
     SpectralPoints,
     Within,
     default_count,
@@ -34,6 +33,7 @@ from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import is_measured
+from sciml.problem.pulses import with_pulses
 from sciml.solvers.hard_constraints import Ansatz
 from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
@@ -54,7 +54,7 @@ class DiscreteProblem:
     training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
     ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
     an interruption. ``scales`` divide the rows of the loss; the certificate's residuals are relative to the ``natural`` sizes,
-    where there are such. ``pulses``, ``(k, D)``, are places that sets of points hold because they might step over them.
+    where there are such. ``pulses``, ``(k, D)``, are places at whose times sets of points have some.
     """
 
     problem: Problem
@@ -174,9 +174,9 @@ def blocks_of(
     terms: Iterable[Term],
     points: int | Mapping[str, int] | SpectralPoints | None,
     generator: np.random.Generator,
-    also: Tensor | None = None,
+    pulses: Tensor | None = None,
 ) -> list[Collocation]:
-    """One block for each place, with all residuals that live there; inside, points ``(k, D)`` of ``also`` are among them."""
+    """One block for each place, with all residuals that live there, and points at ``pulses`` ``(k, D)``."""
     places: dict[Place, list[Term]] = {}
     for term in terms:
         places.setdefault(term.place, []).append(term)
@@ -198,9 +198,8 @@ def blocks_of(
         default = inside if isinstance(volume, Interior | Within) else on_face
         asked = [wanted[key] for term in there for key in (term.name, term.name.partition(".")[0]) if key in wanted]
         sample = draw(place, problem.domain, max(asked, default=default), generator)
-        if also is not None and len(also) and place == Interior():
-            # Where only the first of the points serve, these do.
-            sample = PointSet((torch.cat([also, sample.points[0]]),))
+        if pulses is not None:
+            sample = with_pulses(problem, place, sample, pulses)
         blocks.append(Collocation(sample, tuple(there)))
     return blocks
 

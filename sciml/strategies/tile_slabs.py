@@ -59,6 +59,8 @@ _EFFORT, _MEMORY, _SEED = 2e11, 0.4, (10,)
 _TO_JUMPS = 12
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0
+# By what share of their size fields move between the stages of a window that is too long for any tiles.
+_TOO_LONG = 0.01
 # How many times what rows leave counts as a source of errors: with one, estimates were 0.7 to 1.4 of the errors.
 _LEFT = 2.0
 # How many times the target the error of a window may be whose inverse there is.
@@ -400,7 +402,7 @@ class TileWindows(SlabAttempt):
         while True:
             self._in_space = self._per_left * found.left if before is not None else self._in_space
             enough = self._in_space <= max(_BEHIND * self._resolved, self.target)
-            if not found.solved or enough or self.log.stopped or not self._next(found):
+            if not found.solved or enough or found.in_time > _TOO_LONG or self.log.stopped or not self._next(found):
                 break
             finer = self._tried(self._level + 1, begin, end, before, self.stages)
             if not finer.solved or finer.left > _USELESS * found.left:

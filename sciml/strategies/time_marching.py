@@ -130,7 +130,8 @@ def window(
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
-    narrow = setup.pulses[((setup.pulses >= begin) & (setup.pulses <= end)).all(1)]
+    at = setup.pulses[:, problem.coordinates.index(time)]
+    narrow = setup.pulses[(at >= begin) & (at <= end)]
 
     def blocks(count: int, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator, narrow)]
@@ -247,6 +248,7 @@ def march(
     then aims for what can be had. A window far below the target is followed by a longer one.
     """
     begin, end = setup.problem.domain.bounds[str(setup.problem.time)]
+    pulses = setup.pulses[:, setup.problem.coordinates.index(str(setup.problem.time))].tolist()
     whole = end - begin
     edges: list[float] = [begin]
     residuals: list[float] = []
@@ -260,6 +262,8 @@ def march(
         stop = at + length
         if stop > end - _MORE * length:
             stop = end
+        # In the middle of a pulse, which longer windows may step over, one ends.
+        stop = min([each for each in pulses if at < each < stop], default=stop)
         try:
             found, reached = methods[method].attempt(at, stop, setups[-1] if setups else None)
         except KeyboardInterrupt:

@@ -9,7 +9,8 @@ import torch
 import sciml
 from problems import Heat
 from sciml import d
-from sciml.problem.pulses import pulses
+from sciml.geometry import draw
+from sciml.problem.pulses import pulses, with_pulses
 
 AT, DECAY = 7.31, 0.3
 
@@ -78,5 +79,91 @@ def test_short_doses_are_pulses_and_steps_and_waves_are_none():
         assert len(pulses(forced(smooth))) == 0
 
 
-def test_problems_of_several_coordinates_have_none():
+class Flash(sciml.Problem):
+    """A rod without losses: what heats it is ``heat`` within, and ``flux`` through its left end."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=1.0),
+        sciml.Neumann(u=lambda self, t: self.flux(t), on=domain.face(x=0)),
+        sciml.Neumann(u=0.0, on=domain.face(x=1)),
+    ]
+
+    @sciml.equation
+    def balance(self, u, x, t):
+        return d(u, t) - d(u, x, x) - self.heat(x, t)
+
+    def heat(self, x, t):
+        return 0 * x
+
+    def flux(self, t):
+        return 0 * t
+
+
+def bell(x, width):
+    """The density of a normal distribution."""
+    return torch.exp(-((x / width) ** 2) / 2) / (width * math.sqrt(2 * math.pi))
+
+
+def flashing(**functions):
+    return type("Made", (Flash,), {name: staticmethod(each) for name, each in functions.items()})()
+
+
+def at_the_wall(width=2e-4):
+    return flashing(flux=lambda t: bell(t - 0.37, width))
+
+
+FLASHES = {
+    "everywhere": flashing(heat=lambda x, t: (1 + x) * bell(t - 0.37, 1e-3)),
+    "small": flashing(heat=lambda x, t: bell(x - 0.637, 0.004) * bell(t - 0.37, 0.0004)),
+    "switched": flashing(heat=lambda x, t: torch.where((abs(x - 0.7) < 0.05) & (abs(t - 0.37) < 0.002), 500.0, 0.0).to(t)),
+    "wall": at_the_wall(),
+}
+
+
+@pytest.mark.parametrize("name", FLASHES)
+def test_what_flashes_in_time_is_seen(name):
+    (middle,) = pulses(FLASHES[name]).tolist()
+    assert abs(middle[1] - 0.37) < 2e-3
+    if name in ("small", "switched"):
+        assert abs(middle[0] - {"small": 0.637, "switched": 0.7}[name]) < 0.05
+
+
+def test_what_does_not_flash_is_none():
     assert pulses(Heat()).shape == (0, 2)
+    for quiet in (
+        flashing(heat=lambda x, t: torch.sin(40 * t) * x),
+        flashing(heat=lambda x, t: torch.where(x < t, 1.0, 0.0).to(t)),
+        flashing(heat=lambda x, t: bell(x - 0.5 - 0.1 * torch.sin(t), 0.05)),
+        flashing(flux=lambda t: torch.where(t < 0.5, 1.0, 0.0).to(t)),
+    ):
+        assert len(pulses(quiet)) == 0
+
+
+def mean(solution, time):
+    x = np.linspace(0, 1, 2001)
+    return np.trapezoid(solution(x=x, t=np.full_like(x, time))["u"], x)
+
+
+@pytest.mark.parametrize("name", ["everywhere", "small", "wall"])
+def test_the_heat_of_a_flash_is_kept(name):
+    solution = sciml.fit(FLASHES[name])
+    heat = {"everywhere": 1.5, "small": 1.0, "wall": 1.0}[name]
+    assert solution.success, solution.message
+    assert abs(mean(solution, 0.3) - 1) < 1e-6
+    assert abs(mean(solution, 0.9) - 1 - heat) < 1e-5
+
+
+def test_grids_do_not_step_over_a_flash():
+    assert abs(mean(sciml.baseline(at_the_wall()), 0.9) - 2) < 1e-4
+
+
+def test_each_side_has_points_at_a_flash():
+    problem = at_the_wall()
+    (wall,) = [term.place for term in problem.terms() if term.name == "neumann"]
+    sample = draw(wall, problem.domain, 32, np.random.default_rng(0))
+    more = with_pulses(problem, wall, sample, pulses(problem))
+    assert sum(more.faces) == len(more.points[0]) == len(more.normals) == len(sample.points[0]) + 16
+    assert abs(more.points[0][:16, 1] - 0.37).max() < 2e-3
+    assert bool((more.normals[:16] == sample.normals[:1]).all())
