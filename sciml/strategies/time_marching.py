@@ -248,6 +248,7 @@ def march(
     then aims for what can be had. A window far below the target is followed by a longer one.
     """
     begin, end = setup.problem.domain.bounds[str(setup.problem.time)]
+    # In the middle of a pulse, which longer windows may step over, one ends.
     pulses = setup.pulses[:, setup.problem.coordinates.index(str(setup.problem.time))].tolist()
     whole = end - begin
     edges: list[float] = [begin]
@@ -259,11 +260,10 @@ def march(
     missed, relaxed = [math.inf] * len(methods), [0.0] * len(methods)
     while edges[-1] < end:
         at = edges[-1]
+        goal = min([each for each in pulses if each > at], default=end)
         stop = at + length
-        if stop > end - _MORE * length:
-            stop = end
-        # In the middle of a pulse, which longer windows may step over, one ends.
-        stop = min([each for each in pulses if at < each < stop], default=stop)
+        if stop > goal - _MORE * length:
+            stop = goal
         try:
             found, reached = methods[method].attempt(at, stop, setups[-1] if setups else None)
         except KeyboardInterrupt:
@@ -318,9 +318,9 @@ def march(
         # A length that was too long a moment ago is tried again by and by.
         ceiling = ceiling if tell is None else math.inf
         length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
-        pieces = math.ceil((end - stop) / length - _MORE)
+        pieces = math.ceil((goal - stop) / length - _MORE)
         if tell is not None and length > 1.01 * (stop - at) and 1 < pieces <= _EQUAL:
             # The last ones are of one length: what was made for one serves all.
-            length = (end - stop) / pieces
+            length = (goal - stop) / pieces
     worst, failed = max(residuals, default=0.0), sum(each > target for each in residuals)
     return Marched(tuple(setups), tuple(edges), worst, edges[-1] >= end, failed, tuple(escalated), interrupted)
