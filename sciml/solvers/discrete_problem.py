@@ -33,7 +33,7 @@ from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import is_measured
-from sciml.problem.pulses import with_pulses
+from sciml.problem.pulses import marching, with_pulses
 from sciml.solvers.hard_constraints import Ansatz
 from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
@@ -80,6 +80,12 @@ class DiscreteProblem:
     def table(self) -> Table | None:
         """The table of measurements, if there is one."""
         return None if self.measurements is None else self.measurements.table
+
+    @property
+    def stops(self) -> list[float]:
+        """The times of pulses, which longer steps may leave out."""
+        column = marching(self.problem)
+        return [] if column is None else self.pulses[:, column].tolist()
 
     @property
     def sizes(self) -> dict[str, tuple[float, float]]:

@@ -130,8 +130,7 @@ def window(
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
-    at = setup.pulses[:, problem.coordinates.index(time)]
-    narrow = setup.pulses[(at >= begin) & (at <= end)]
+    narrow = setup.pulses[[begin <= each <= end for each in setup.stops]]
 
     def blocks(count: int, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator, narrow)]
@@ -248,8 +247,6 @@ def march(
     then aims for what can be had. A window far below the target is followed by a longer one.
     """
     begin, end = setup.problem.domain.bounds[str(setup.problem.time)]
-    # In the middle of a pulse, which longer windows may step over, one ends.
-    pulses = setup.pulses[:, setup.problem.coordinates.index(str(setup.problem.time))].tolist()
     whole = end - begin
     edges: list[float] = [begin]
     residuals: list[float] = []
@@ -260,7 +257,8 @@ def march(
     missed, relaxed = [math.inf] * len(methods), [0.0] * len(methods)
     while edges[-1] < end:
         at = edges[-1]
-        goal = min([each for each in pulses if each > at], default=end)
+        # In the middle of a pulse, which a longer window may step over, one ends.
+        goal = min([each for each in setup.stops if each > at], default=end)
         stop = at + length
         if stop > goal - _MORE * length:
             stop = goal

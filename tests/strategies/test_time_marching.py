@@ -38,9 +38,17 @@ class Clock:
         return Solved(), self.reached(begin, end)
 
 
-def marched(*methods, target=1e-6):
+def marched(*methods, target=1e-6, stops=()):
     problem = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
-    return march(SimpleNamespace(problem=problem), methods, target=target, ended=lambda: False)
+    return march(SimpleNamespace(problem=problem, stops=stops), methods, target=target, ended=lambda: False)
+
+
+def test_windows_end_in_pulses_as_at_the_end():
+    # The first one lies a rounding error beyond the end of the first window.
+    first = 0.3 + 1e-15
+    found = marched(WindowMethod(Clock(lambda begin, end: 0.0), 0.3, 1e-3), stops=[first, 0.5])
+    assert found.edges[:3] == (0.0, first, 0.5)
+    assert found.edges[-1] == 1.0
 
 
 def test_a_first_window_that_is_not_solved_when_time_is_over_ends_where_it_does():
@@ -48,7 +56,7 @@ def test_a_first_window_that_is_not_solved_when_time_is_over_ends_where_it_does(
     begun = SimpleNamespace(domain=SimpleNamespace(bounds={"t": (0.0, 0.01)}))
     whole = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
     method = WindowMethod(lambda begin, end, before: (Solved(problem=begun), np.inf), 0.5, 0.01)
-    found = march(SimpleNamespace(problem=whole), [method], target=1e-6, ended=lambda: True)
+    found = march(SimpleNamespace(problem=whole, stops=[]), [method], target=1e-6, ended=lambda: True)
     assert found.edges == (0.0, 0.01)
     assert not found.complete
 
