@@ -118,7 +118,7 @@ class Train(Strategy):
             if marched.interrupted:
                 work.log.status, work.log.message = "interrupted", ""
             setup, reached, solved = joined(setup, marched), marched.worst, marched.complete
-        errors, doubt = ({}, "") if own.windows is not None or work.log.ended else _estimated(setup, reached, own)
+        errors, doubt = ({}, "") if own.windows is not None or work.log.ended else _estimated(setup, reached, own, given=self.model is not None)
         now = Candidate(setup, reached, solver, solved=solved, doubt=doubt, errors=errors)
         yield replace(now, status=work.log.status, message=work.log.message)
 
@@ -154,12 +154,15 @@ class Train(Strategy):
         return march(setup, methods, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended)
 
 
-def _estimated(setup: DiscreteProblem, reached: float, options: Options) -> tuple[dict[str, float], str]:
-    """The errors of a network that was trained on the equations, or why its small residuals are not to be believed."""
+def _estimated(setup: DiscreteProblem, reached: float, options: Options, *, given: bool) -> tuple[dict[str, float], str]:
+    """The errors of a network that was trained on the equations, or why its small residuals are not to be believed.
+
+    ``given`` is whether the model is the caller's: nothing else is tried then that could tell an error.
+    """
     if setup.measurements is not None or setup.raw:
         return {}, ""
     errors = estimated_error(setup, options.seed)
     # A sum of given functions is determined by its rows: least squares has one minimum. That solves nothing where equations
     # and conditions contradict each other, as residuals tell which are no smaller than errors may be.
-    believed = errors or (output_layer(setup.trial) is not None and reached <= options.largest_error)
+    believed = errors or (given and output_layer(setup.trial) is not None and reached <= options.largest_error)
     return errors, "" if believed else "its error cannot be estimated, and residuals say little of it"

@@ -216,5 +216,7 @@ def test_a_mean_over_an_interval_takes_no_matrix_of_its_points():
 def test_given_functions_without_an_estimate_are_believed_for_small_residuals_alone(monkeypatch):
     monkeypatch.setattr(network, "estimated_error", lambda *_: {})
     found = candidate(sciml.strategies.Spectral(4), workspace(Held()))
-    assert network._estimated(found.discrete, 1e-4, Options()) == ({}, "")
-    assert "cannot be estimated" in network._estimated(found.discrete, 4e-2, Options())[1]
+    assert network._estimated(found.discrete, 1e-4, Options(), given=True) == ({}, "")
+    assert "cannot be estimated" in network._estimated(found.discrete, 4e-2, Options(), given=True)[1]
+    # Those that a network was polished to were not given.
+    assert "cannot be estimated" in network._estimated(found.discrete, 1e-4, Options(), given=False)[1]
