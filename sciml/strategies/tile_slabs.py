@@ -65,9 +65,9 @@ _TOO_LONG = 0.01
 _LEFT = 2.0
 # How many times the target the error of a window may be whose inverse there is.
 _NEARLY = 3.0
-# Seconds for each number of a factor in each product at a stage (one thread of a slow processor), and products beside those of
-# Newton's method.
-_A_NUMBER, _OTHER_PRODUCTS = 4e-9, 2
+# Seconds for each number of a factor in each product at a stage (one thread of a slow processor), products beside those of
+# Newton's method, and seconds for each multiplication of a real factor.
+_A_NUMBER, _OTHER_PRODUCTS, _A_MULTIPLICATION = 4e-9, 2, 8e-11
 # Stages of waves at most, and what one more leaves of the error in time if it helps.
 _MOST_STAGES, _HELPS = 9, 0.3
 
@@ -519,7 +519,9 @@ class TileWindows(SlabAttempt):
         # One complex factor for each pair of stages.
         needed, there = (8.0 * (self.stages.count * each + 3.0 * rows) for each in (numbers, elsewhere))
         fits = self.log.budget.holds(_MEMORY, needed, there * bool(elsewhere))
-        if not always and (effort > most or not fits):
+        # Each window of another length factors anew, once for each pair of stages, in complex numbers.
+        window = 4 * len(self.stages.eigenvalues) * effort * _A_MULTIPLICATION
+        if not always and (effort > most or not fits or not self._in_budget(window)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, _SEED))

@@ -54,8 +54,8 @@ _ASTRAY, _MISLED = 12, 4
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
-# that fall more slowly than changes do where they come from beside a singular place.
-_SETTLES, _STALLS, _NOISE, _SLOW = 10.0, 1.5, 1e-6, 1e-3
+# that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
+_SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.5, 1e-6, 1e-3, 100.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
@@ -238,10 +238,12 @@ class _Refinements:
         Where there is a solution residuals fall with the changes, whatever the order; where there is none, they have a limit.
         """
         earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
+        least = min((found for _, found in self.residuals), default=math.inf)
         self.residuals.append((self.change, residual))
+        # Residuals that rise from where the equations held do not stay.
         if (
             not earlier
-            or not math.isfinite(residual)
+            or not residual <= _RISES * least
             or residual < max(_SLOW if singular else _NOISE, self.change, min(earlier) / _STALLS)
         ):
             self.stuck = 0

@@ -185,6 +185,9 @@ def test_residuals_that_stay_are_told():
     refined.change = 1e-6
     assert "no solution" in refined.stalled(1e-4, singular=False)
     assert refined.stalled(1e-4, singular=True) == ""
+    # Where the equations held before they have a solution.
+    refined.change = 1e-7
+    assert refined.stalled(0.1, singular=False) == ""
 
 
 def test_near_a_fold_the_estimate_is_that_of_corrections_that_agree():
