@@ -118,7 +118,8 @@ class Train(Strategy):
             if marched.interrupted:
                 work.log.status, work.log.message = "interrupted", ""
             setup, reached, solved = joined(setup, marched), marched.worst, marched.complete
-        errors, doubt = ({}, "") if own.windows is not None or work.log.ended else _estimated(setup, reached, own, given=self.model is not None)
+        blind = own.windows is not None or work.log.ended
+        errors, doubt = ({}, "") if blind else _estimated(setup, reached, own, given=self.model is not None)
         now = Candidate(setup, reached, solver, solved=solved, doubt=doubt, errors=errors)
         yield replace(now, status=work.log.status, message=work.log.message)
 
