@@ -49,7 +49,7 @@ def evolve(task: Task, grid: Grid, constants: Mapping[str, Tensor], rtol: float)
         # At the edge of stability steps are right, but what lies between them is noise.
         explicit={"max_step": _STABLE / max(fastest, 1e-300)},
         implicit={"jac": lines.jacobian},
-        stops=task.pulses,
+        stops=task.stops,
     )
     over = f"method of lines ({described(grid)}), " if grid.axes else ""
     return Solved(_function(lines, result, rtol, task.budget), {}, len(result.t) - 1, f"{over}solve_ivp ({method})")

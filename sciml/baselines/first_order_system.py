@@ -60,7 +60,7 @@ class FirstOrderSystem:
         self.prescribed = initial_values(problem, self.state, self.coordinate)
         self._below, self._above = into_state(self.state, self.orders)
         self._check_affine()
-        self.pulses: list[float] = pulses(problem)[:, 0].tolist()
+        self.stops = pulses(problem)[1]
 
     def rate(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> Array:
         """The rates ``(S, n)`` of states ``(S, n)`` at ``t`` ``(n,)``, with constants ``()`` or ``(n,)``."""

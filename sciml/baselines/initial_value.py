@@ -168,7 +168,7 @@ def trajectory(
         reason=lambda t, y: system.why_not_finite(*batch(t, y)),
         implicit={"vectorized": True},
         events=events or None,
-        stops=system.pulses,
+        stops=system.stops,
     )
     found = tuple(zip(result.t_events, result.y_events, strict=True)) if events else ()
     return Trajectory(lambda t: result.sol(t).reshape(rows, size, len(t)), result.t, method, found)

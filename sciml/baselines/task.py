@@ -17,7 +17,7 @@ from sciml.errors import BaselineError
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Prior
-from sciml.problem.pulses import marching, pulses
+from sciml.problem.pulses import pulses
 from sciml.typing import Array
 from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import covariance
@@ -60,9 +60,9 @@ class Task:
         return type(self.problem).__name__
 
     @cached_property
-    def pulses(self) -> list[float]:
-        """The times of pulses that steps might leave out."""
-        return pulses(self.problem)[:, marching(self.problem)].tolist()
+    def stops(self) -> list[float]:
+        """The times of pulses, which steps might leave out, and of jumps."""
+        return pulses(self.problem)[1]
 
     @property
     def raw(self) -> Array:

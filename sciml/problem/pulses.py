@@ -1,4 +1,4 @@
-"""Pulses: narrow features of equations and conditions along time, or an only coordinate, which points step over.
+"""Pulses and jumps of equations and conditions along time, or an only coordinate, which points step over.
 
 What these do by coordinates alone costs no solution to see: with the same fields and derivatives everywhere a residual is
 looked at in very many places.
@@ -7,6 +7,8 @@ looked at in very many places.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,34 +25,43 @@ from sciml.typing import Points
 # Places that are looked at along a line; half the width of what is narrow, in places; what of a residual's range is a pulse, if
 # it is not rounding; one pulse at most in each of so many parts, and in half of them.
 _PLACES, _NARROW, _HEIGHT, _ROUNDING, _PARTS = 20_000, 64, 0.05, 1e-13, 50
+# What changes within so many places beside a jump is part of it, if little; how often its place is halved.
+_BESIDE, _BISECTIONS = 4, 40
 # Points inside, and on each face, through which lines may lead; so many do for each of two reasons. Points of a set that are
 # copied to a pulse.
 _INSIDE, _ON_FACES, _LINES, _COPIES = 2**16, 512, 2, 16
 
 
-def pulses(problem: Problem) -> Points:
-    """The middles ``(k, D)`` of narrow features along time, or the only coordinate, in order; none where neither is.
+def pulses(problem: Problem) -> tuple[Points, list[float]]:
+    """The middles ``(k, D)`` of narrow features along time, or the only coordinate, and where steps are to end, in order.
 
-    A feature is higher or lower than what lies on both of its sides, a three hundredth of the domain away: steps are none.
-    Lines along time lead through the points of a place where a residual differs most from that at others, and changes fastest:
-    a flash that is short and small is seen by its flanks.
+    A feature is higher or lower than what lies on both of its sides, a three hundredth of the domain away. Steps end in its
+    middle, and just before a jump. Lines along time lead through the points of a place where a residual differs most from that
+    at others, and changes fastest: a flash that is short and small is seen by its flanks.
     """
-    column, found = marching(problem), [torch.zeros(0, len(problem.coordinates), dtype=torch.float64)]
+    column = marching(problem)
+    narrow = sudden = torch.zeros(0, len(problem.coordinates), dtype=torch.float64)
     if column is None:
-        return found[0]
+        return narrow, []
     for term in problem.terms():
         if not _at_all_times(term.place, problem.coordinates[column]):
             continue
         try:
-            found.append(_of_term(problem, term, column))
+            found = _of_term(problem, term, column)
         except SciMLError:
             # What is wrong with an equation is told elsewhere.
             continue
-    middles = torch.cat(found)
-    middles = middles[middles[:, column].argsort()]
+        narrow, sudden = (torch.cat(each) for each in zip((narrow, sudden), found, strict=True))
     # One that lies on the border of two parts, or is seen on several lines, is there more than once.
-    least = 2 * _NARROW / _PLACES * (problem.domain.upper[column] - problem.domain.lower[column])
-    return middles[torch.nonzero(middles[:, column].diff(prepend=middles.new_tensor([-math.inf])) > least)[:, 0]]
+    whole = problem.domain.upper[column] - problem.domain.lower[column]
+    narrow = _apart(narrow, column, 2 * _NARROW / _PLACES * whole)
+    return narrow, _apart(torch.cat([narrow, sudden]), column, _ROUNDING * whole)[:, column].tolist()
+
+
+def _apart(points: Points, column: int, least: float) -> Points:
+    """Points in the order of a coordinate, without those that lie too near to the one before."""
+    points = points[points[:, column].argsort()]
+    return points[points[:, column].diff(prepend=points.new_tensor([-math.inf])) > least]
 
 
 def marching(problem: Problem) -> int | None:
@@ -98,8 +109,8 @@ def _moved(points: Points, column: int, times: Tensor) -> Points:
     return found
 
 
-def _of_term(problem: Problem, term: Term, column: int) -> Tensor:
-    """The middles of the narrow features of one residual."""
+def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]:
+    """The middles of the narrow features of one residual, and the places of its jumps."""
     low, high = problem.domain.lower[column], problem.domain.upper[column]
     bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
 
@@ -116,15 +127,45 @@ def _of_term(problem: Problem, term: Term, column: int) -> Tensor:
         other[:, column] = low + high - points[:, column]
         here, there = seen(points, normals), seen(other, normals)
         if bool((here == there).all()):
-            return points[:0]
-        chosen = torch.cat([(here - each).abs().topk(min(_LINES, len(here))).indices for each in (here.median(), there)])
+            return points[:0], points[:0]
+        most = [(here - each).abs().topk(min(_LINES, len(here))).indices for each in (here.median(), there)]
+        chosen = torch.cat(most).unique()
         points, normals = points[chosen], None if normals is None else normals[chosen]
     places = low + (high - low) * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
-    lines = seen(_moved(points, column, places), None if normals is None else normals.repeat_interleave(_PLACES, 0))
-    found = (
-        _moved(each, column, _narrow(own, places)) for each, own in zip(points.split(1), lines.split(_PLACES), strict=True)
-    )
-    return torch.cat(list(found))
+    narrow, sudden = [points[:0]], [points[:0]]
+    for number, point in enumerate(points.split(1)):
+        along = partial(_at, seen, point, None if normals is None else normals[number], column)
+        values = along(places)
+        narrow.append(_moved(point, column, _narrow(values, places)))
+        sudden.append(_moved(point, column, _jumps(values, places, along)))
+    if len(points) > 1:
+        # What moves jumps at another time on every line.
+        times = torch.cat(sudden)[:, column]
+        sudden = [each[(abs(each[:, column, None] - times) <= _ROUNDING * (high - low)).sum(1) > 1] for each in sudden]
+    return torch.cat(narrow), torch.cat(sudden)
+
+
+def _at(
+    seen: Callable[[Points, Tensor | None], Tensor], point: Points, normal: Tensor | None, column: int, times: Tensor
+) -> Tensor:
+    """A residual at a point at other times."""
+    return seen(_moved(point, column, times), None if normal is None else normal.expand(len(times), -1))
+
+
+def _jumps(seen: Tensor, places: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
+    """The last places before jumps along a line, by bisection; what changes at more than two of the places is none."""
+    size, change = float(seen.max() - seen.min()), seen.diff().abs()
+    if size <= _ROUNDING * float(seen.abs().max()):
+        return places[:0]
+    beside = torch.nn.functional.pad(change, (_BESIDE, _BESIDE)).unfold(0, 2 * _BESIDE + 1, 1).sum(1)
+    first = torch.nonzero((change > _HEIGHT * size) & (change >= 0.9 * beside))[:, 0]
+    low, high, here, there = places[first], places[first + 1], seen[first], seen[first + 1]
+    for _ in range(_BISECTIONS if len(first) else 0):
+        middle = (low + high) / 2
+        values = along(middle)
+        before = (values - here).abs() <= (values - there).abs()
+        low, high = torch.where(before, middle, low), torch.where(before, high, middle)
+    return low
 
 
 def _narrow(seen: Tensor, places: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import is_measured
-from sciml.problem.pulses import marching, with_pulses
+from sciml.problem.pulses import with_pulses
 from sciml.solvers.hard_constraints import Ansatz
 from sciml.solvers.journal import Journal
 from sciml.solvers.objective import Objective
@@ -54,7 +54,8 @@ class DiscreteProblem:
     training, and for the certificate at the end. ``draw`` makes training blocks with another number of points inside.
     ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
     an interruption. ``scales`` divide the rows of the loss; the certificate's residuals are relative to the ``natural`` sizes,
-    where there are such. ``pulses``, ``(k, D)``, are places at whose times sets of points have some.
+    where there are such. ``pulses``, ``(k, D)``, are places at whose times sets of points have some;
+    ``stops`` are the times at which steps and windows end, there and at jumps.
     """
 
     problem: Problem
@@ -74,18 +75,13 @@ class DiscreteProblem:
     inference: Any = None
     natural: Mapping[str, float] = field(default_factory=dict)
     pulses: Tensor = field(default_factory=lambda: torch.zeros(0, 1))
+    stops: Sequence[float] = ()
     journal: Journal = field(default_factory=Journal)
 
     @property
     def table(self) -> Table | None:
         """The table of measurements, if there is one."""
         return None if self.measurements is None else self.measurements.table
-
-    @property
-    def stops(self) -> list[float]:
-        """The times of pulses, which longer steps may leave out."""
-        column = marching(self.problem)
-        return [] if column is None else self.pulses[:, column].tolist()
 
     @property
     def sizes(self) -> dict[str, tuple[float, float]]:

@@ -67,7 +67,7 @@ def prepare(
         )
     held_rows = None if measurements is None else _held_rows(measurements, problem, seed)
     known = prior_blocks(problem)
-    sets, narrow = [], pulses(problem)
+    sets, (narrow, stops) = [], pulses(problem)
     for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
         blocks = blocks_of(problem, terms, points, np.random.default_rng(generator), narrow)
         if measurements is not None and held_rows is not None:
@@ -132,6 +132,7 @@ def prepare(
         draw=redraw,
         natural=judged_sizes(problem, [*sets[0], *implied], sizes),
         pulses=narrow,
+        stops=stops,
     )
 
 

@@ -130,7 +130,8 @@ def window(
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
-    narrow = setup.pulses[[begin <= each <= end for each in setup.stops]]
+    at = setup.pulses[:, problem.coordinates.index(time)]
+    narrow = setup.pulses[(at >= begin) & (at <= end)]
 
     def blocks(count: int, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator, narrow)]
@@ -257,7 +258,7 @@ def march(
     missed, relaxed = [math.inf] * len(methods), [0.0] * len(methods)
     while edges[-1] < end:
         at = edges[-1]
-        # In the middle of a pulse, which a longer window may step over, one ends.
+        # In the middle of a pulse, which a longer window may step over, and at a jump one ends.
         goal = min([each for each in setup.stops if each > at], default=end)
         stop = at + length
         if stop > goal - _MORE * length:

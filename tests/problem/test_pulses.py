@@ -45,6 +45,27 @@ class Forced(sciml.Problem):
         return d(y, t) + y - self.forcing(t)
 
 
+class Switched(sciml.Problem):
+    """Decay with a forcing of one and minus one in turn."""
+
+    domain = sciml.Interval(t=(0, 10))
+    fields = ["y"]
+    half = 0.46
+    conditions = [sciml.Initial(y=0.0)]
+
+    @sciml.equation
+    def decay(self, y, t):
+        return d(y, t) + y - torch.sign(torch.sin(math.pi * t / self.half))
+
+    def reference(self, t):
+        number, found, start = torch.floor(t / self.half), torch.zeros_like(t), 0.0
+        for each in range(int(number.max()) + 1):
+            sign, own = (-1.0) ** each, number == each
+            found[own] = sign + (start - sign) * torch.exp(-(t[own] - each * self.half))
+            start = sign + (start - sign) * math.exp(-self.half)
+        return found
+
+
 def forced(function):
     return type("Made", (Forced,), {"forcing": staticmethod(function)})()
 
@@ -52,7 +73,7 @@ def forced(function):
 @pytest.mark.parametrize("width", [0.0004, 0.002, 0.01])
 def test_a_pulse_is_seen_and_solved_for(width):
     problem = Bolus(width=width)
-    assert np.allclose(pulses(problem), [[AT]], atol=2e-3)
+    assert np.allclose(pulses(problem)[0], [[AT]], atol=2e-3)
     solution = sciml.fit(problem)
     assert solution.success, solution.message
     assert solution.error()["y"] < 1e-8
@@ -67,16 +88,34 @@ def test_scipy_does_not_step_over_it(method):
     assert list(solution.events["event"]) == ["half", "half", "half", "late"]
 
 
-def test_short_doses_are_pulses_and_steps_and_waves_are_none():
-    assert len(pulses(forced(lambda t: torch.where((t > 5) & (t < 5.02), 100.0, 0.0).to(t)))) == 1
-    assert len(pulses(forced(lambda t: sum(torch.exp(-(((t - 3.1 * k) / 0.01) ** 2)) for k in range(1, 6))))) == 5
+def test_short_doses_are_pulses_and_waves_are_none():
+    middles, stops = pulses(forced(lambda t: torch.where((t > 5) & (t < 5.02), 100.0, 0.0).to(t)))
+    assert len(middles) == 1
+    assert stops == [pytest.approx(5, abs=1e-12), middles[0, 0], pytest.approx(5.02, abs=1e-12)]
+    assert len(pulses(forced(lambda t: sum(torch.exp(-(((t - 3.1 * k) / 0.01) ** 2)) for k in range(1, 6))))[0]) == 5
     for smooth in (
-        lambda t: torch.where(t > 5, 1.0, 0.0).to(t),
         lambda t: torch.sin(3 * t),
         lambda t: 0 * t,
         lambda t: torch.cos(10 * t),
+        lambda t: torch.sin(300 * t),
+        lambda t: torch.tanh((t - 7) / 0.05),
+        lambda t: abs(t - 7),
     ):
-        assert len(pulses(forced(smooth))) == 0
+        middles, stops = pulses(forced(smooth))
+        assert len(middles) == len(stops) == 0
+
+
+def test_steps_end_at_jumps():
+    middles, stops = pulses(Switched())
+    assert len(middles) == 0
+    assert np.allclose(stops, np.arange(1, 22) * Switched.half, rtol=0, atol=1e-12)
+
+
+def test_a_forcing_that_is_switched_is_solved_to_rounding():
+    for solution in (sciml.fit(Switched()), sciml.baseline(Switched())):
+        assert solution.success, solution.message
+        assert solution.error()["y"] < 1e-7
+    assert sciml.fit(Switched()).error()["y"] < 1e-12
 
 
 class Flash(sciml.Problem):
@@ -124,21 +163,22 @@ FLASHES = {
 
 @pytest.mark.parametrize("name", FLASHES)
 def test_what_flashes_in_time_is_seen(name):
-    (middle,) = pulses(FLASHES[name]).tolist()
+    (middle,) = pulses(FLASHES[name])[0].tolist()
     assert abs(middle[1] - 0.37) < 2e-3
     if name in ("small", "switched"):
         assert abs(middle[0] - {"small": 0.637, "switched": 0.7}[name]) < 0.05
 
 
 def test_what_does_not_flash_is_none():
-    assert pulses(Heat()).shape == (0, 2)
+    assert pulses(Heat())[0].shape == (0, 2)
     for quiet in (
         flashing(heat=lambda x, t: torch.sin(40 * t) * x),
         flashing(heat=lambda x, t: torch.where(x < t, 1.0, 0.0).to(t)),
         flashing(heat=lambda x, t: bell(x - 0.5 - 0.1 * torch.sin(t), 0.05)),
-        flashing(flux=lambda t: torch.where(t < 0.5, 1.0, 0.0).to(t)),
     ):
-        assert len(pulses(quiet)) == 0
+        middles, stops = pulses(quiet)
+        assert len(middles) == len(stops) == 0
+    assert pulses(flashing(flux=lambda t: torch.where(t <= 0.5, 1.0, 0.0).to(t)))[1] == [0.5]
 
 
 def mean(solution, time):
@@ -163,7 +203,7 @@ def test_each_side_has_points_at_a_flash():
     problem = at_the_wall()
     (wall,) = [term.place for term in problem.terms() if term.name == "neumann"]
     sample = draw(wall, problem.domain, 32, np.random.default_rng(0))
-    more = with_pulses(problem, wall, sample, pulses(problem))
+    more = with_pulses(problem, wall, sample, pulses(problem)[0])
     assert sum(more.faces) == len(more.points[0]) == len(more.normals) == len(sample.points[0]) + 16
     assert abs(more.points[0][:16, 1] - 0.37).max() < 2e-3
     assert bool((more.normals[:16] == sample.normals[:1]).all())
