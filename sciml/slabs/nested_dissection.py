@@ -247,21 +247,22 @@ def _separated(graph: Any) -> tuple[Array, Array, Array] | None:
     best, smallest = None, (True, np.inf)
     for levels in (from_first, from_first - from_second, from_third, from_third - from_fourth):
         rank = np.unique(levels, return_inverse=True)[1]
-        for each in (rank, rank.max() - rank):
-            cut, cost = _best_cut(graph, each)
-            if cost < smallest:
-                best, smallest = cut, cost
+        highest = int(rank.max())
+        # The nodes on a cut are those of one of its sides; of cuts that are alike the first one serves.
+        costs, uneven = np.stack([_cuts(graph, rank), _cuts(graph, highest - rank)[:, ::-1]], axis=2).reshape(2, -1)
+        first = int(np.lexsort((costs, uneven))[0])
+        if (cost := (bool(uneven[first]), float(costs[first]))) < smallest:
+            near = rank <= first // 2 if first % 2 == 0 else rank > first // 2
+            rim = near & (graph @ (~near).astype(float) > 0)
+            best, smallest = (near & ~rim, ~near, rim), cost
     return best
 
 
-def _best_cut(graph: Any, rank: Array) -> tuple[tuple[Array, Array, Array], tuple[bool, float]]:
-    """The best cut below some rank: what is before it, what is after it, the nodes on it, which are before, and its cost."""
+def _cuts(graph: Any, rank: Array) -> Array:
+    """For cuts above each rank but the highest, whose nodes are those below that touch others: costs, and which are uneven."""
     whole, highest = graph.shape[0], int(rank.max())
     # A node is on the cuts between its own rank and the highest one beside it.
     reaches = np.maximum(rank, np.maximum.reduceat(rank[graph.indices], graph.indptr[:-1]))
     low, left = (np.cumsum(np.bincount(each, minlength=highest + 1))[:-1] for each in (rank, reaches))
     costs = np.where(left > 0, (low - left) * (1 + ((left + low - whole) / whole) ** 2), np.inf)
-    uneven = (abs(low / whole - 0.5) > _UNEVEN) | (left == 0)
-    best = int(np.lexsort((costs, uneven))[0])
-    before, after = reaches <= best, rank > best
-    return (before, after, ~before & ~after), (bool(uneven[best]), float(costs[best]))
+    return np.stack([costs, (abs(low / whole - 0.5) > _UNEVEN) | (left == 0)])
