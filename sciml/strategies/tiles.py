@@ -243,7 +243,8 @@ class _Refinements:
         # Residuals that rise from where the equations held do not stay.
         if (
             not earlier
-            or not residual <= _RISES * least
+            or not math.isfinite(residual)
+            or residual > _RISES * least
             or residual < max(_SLOW if singular else _NOISE, self.change, min(earlier) / _STALLS)
         ):
             self.stuck = 0
