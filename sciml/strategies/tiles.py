@@ -55,7 +55,7 @@ _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
-_SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.5, 1e-6, 1e-3, 100.0
+_SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.5, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
