@@ -648,6 +648,34 @@ def test_a_window_that_misses_by_little_keeps_its_inverse():
     assert attempt.target == meant
 
 
+def test_tiles_that_one_window_of_takes_too_long_are_not_taken():
+    # Forecast from counts, as the number of windows is.
+    setup = prepare(Tide(), RandomFeatures(), None, 400, None, F64, "cpu", 0)
+    taken = [TileWindows(setup, Log(budget=Budget(seconds)), 1e-6, 1e-3)._at(1) for seconds in (math.inf, 600.0, 0.1)]
+    assert [each is None for each in taken] == [False, False, True]
+
+
+class Spring(Tide):
+    """What is heated in one place, and not before some time."""
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        spot = torch.exp(-400 * ((x - 0.3) ** 2 + y**2)) * torch.exp(-(((t - 40) / 5) ** 2))
+        return d(u, t) - d(u, x, x) - d(u, y, y) - 4 - torch.cos(9 * x) * torch.exp(y) - 100 * spot
+
+
+@pytest.mark.parametrize(("most", "finer"), [(0.01, False), (math.inf, True)])
+def test_a_window_that_is_too_long_is_halved_before_tiles_are(monkeypatch, most, finer):
+    monkeypatch.setattr("sciml.strategies.tile_slabs._TOO_LONG", most)
+    setup = prepare(Spring(), RandomFeatures(), None, 400, None, F64, "cpu", 0)
+    attempt = TileWindows(setup, Log(), 1e-6, 1e-3)
+    first, _ = attempt(0.0, 20.0, None)
+    level = attempt._level
+    _, reached = attempt(20.0, 60.0, first)
+    assert reached > 1e-3
+    assert (attempt._level > level) == finer
+
+
 LINE, WHILE = sciml.Interval(x=(0, 1)), sciml.Interval(t=(0, 1))
 
 
