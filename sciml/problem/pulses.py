@@ -33,7 +33,7 @@ _INSIDE, _ON_FACES, _LINES, _COPIES = 2**16, 512, 2, 16
 
 
 def pulses(problem: Problem) -> tuple[Points, list[float]]:
-    """The middles ``(k, D)`` of narrow features along time, or the only coordinate, and where steps are to end, in order.
+    """Pulses and discontinuities in time, or an only coordinate: the middles ``(k, D)`` of pulses, and where steps are to end.
 
     A feature is higher or lower than what lies on both of its sides, a three hundredth of the domain away. Steps end in its
     middle, and just before a jump. Lines along time lead through the points of a place where a residual differs most from that
@@ -73,14 +73,15 @@ def marching(problem: Problem) -> int | None:
 
 
 def with_pulses(problem: Problem, place: Place, sample: PointSet, middles: Points) -> PointSet:
-    """A place's points and, before those of each side, the middles of pulses inside it and copies of some at these times.
+    """Collocation points of a place and, before those of each side, middles of pulses inside and copies of some at their times.
 
-    A place at one time has none.
+    Pulses at times beyond the domain's do not count, and a place at one time has none.
     """
     column = marching(problem)
     if column is None or not len(middles) or not _at_all_times(place, problem.coordinates[column]):
         return sample
-    middles = middles.to(sample.points[0])
+    at, middles = middles[:, column], middles.to(sample.points[0])
+    middles = middles[(at >= problem.domain.lower[column]) & (at <= problem.domain.upper[column])]
     counts = sample.faces or (len(sample.points[0]),)
     copies = max(1, _COPIES // len(counts)) if len(problem.coordinates) > 1 else 0
     # Where only the first of the points serve, these do.
@@ -136,6 +137,8 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
     for number, point in enumerate(points.split(1)):
         along = partial(_at, seen, point, None if normals is None else normals[number], column)
         values = along(places)
+        if float(values.max() - values.min()) <= _ROUNDING * float(values.abs().max()):
+            continue
         narrow.append(_moved(point, column, _narrow(values, places)))
         sudden.append(_moved(point, column, _jumps(values, places, along)))
     if len(points) > 1:
@@ -153,10 +156,8 @@ def _at(
 
 
 def _jumps(seen: Tensor, places: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
-    """The last places before jumps along a line, by bisection; what changes at more than two of the places is none."""
+    """Discontinuities along a line: the last places before them, by bisection; what takes more than two places is none."""
     size, change = float(seen.max() - seen.min()), seen.diff().abs()
-    if size <= _ROUNDING * float(seen.abs().max()):
-        return places[:0]
     beside = torch.nn.functional.pad(change, (_BESIDE, _BESIDE)).unfold(0, 2 * _BESIDE + 1, 1).sum(1)
     first = torch.nonzero((change > _HEIGHT * size) & (change >= 0.9 * beside))[:, 0]
     low, high, here, there = places[first], places[first + 1], seen[first], seen[first + 1]
@@ -173,8 +174,6 @@ def _narrow(seen: Tensor, places: Tensor) -> Tensor:
     before, here, after = seen[: -2 * _NARROW], seen[_NARROW:-_NARROW], seen[2 * _NARROW :]
     excess = (here - torch.clamp(here, torch.minimum(before, after), torch.maximum(before, after))).abs()
     size, found = float(seen.max() - seen.min()), list[Tensor]()
-    if size <= _ROUNDING * float(seen.abs().max()):
-        return places[:0]
     for part, at in zip(excess.tensor_split(_PARTS), places[_NARROW:-_NARROW].tensor_split(_PARTS), strict=True):
         high = torch.nonzero(part > max(_HEIGHT * size, 0.9 * float(part.max())))[:, 0]
         if len(high):

@@ -259,7 +259,7 @@ def _separated(graph: Any) -> tuple[Array, Array, Array] | None:
 
 
 def _cuts(graph: Any, rank: Array) -> Array:
-    """For cuts above each rank but the highest, whose nodes are those below that touch others: costs, and which are uneven."""
+    """Vertex separators above each rank but the highest, of the nodes below that touch others: costs, and which are uneven."""
     whole, highest = graph.shape[0], int(rank.max())
     # A node is on the cuts between its own rank and the highest one beside it.
     reaches = np.maximum(rank, np.maximum.reduceat(rank[graph.indices], graph.indptr[:-1]))

@@ -130,11 +130,9 @@ def window(
     start = OnFaces((Face(time, "lower"),))
     terms = tuple(term for term in sub.terms() if before is None or term.place != start)
     device, dtype = setup.trial.offset.device, setup.trial.offset.dtype
-    at = setup.pulses[:, problem.coordinates.index(time)]
-    narrow = setup.pulses[(at >= begin) & (at <= end)]
 
     def blocks(count: int, generator: np.random.Generator) -> tuple[Collocation, ...]:
-        drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator, narrow)]
+        drawn = [block.to(device, dtype) for block in blocks_of(sub, terms, count, generator, setup.pulses)]
         if before is not None:
             sample = draw(start, sub.domain, default_face_count(sub.domain, count), generator).to(device, dtype)
             drawn.append(Collocation(sample, _start_terms(before, sub, start, sample.points[0])))
