@@ -7,7 +7,7 @@ looked at in very many places.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -26,7 +26,9 @@ from sciml.typing import Points
 # it is not rounding; one pulse at most in each of so many parts, and in half of them.
 _PLACES, _NARROW, _HEIGHT, _ROUNDING, _PARTS = 20_000, 64, 0.05, 1e-13, 50
 # What changes within so many places beside a jump is part of it, if little; how often its place is halved.
-_BESIDE, _BISECTIONS = 4, 40
+_BESIDE, _BISECTIONS = 4, 60
+# How soon after the last place before a jump everything is as it is after it, as a share of the time; what of a value jumps.
+_SOON, _JUMPS = 1e-15, 1e-6
 # Points inside, and on each face, through which lines may lead; so many do for each of two reasons. Points of a set that are
 # copied to a pulse.
 _INSIDE, _ON_FACES, _LINES, _COPIES = 2**16, 512, 2, 16
@@ -72,6 +74,30 @@ def marching(problem: Problem) -> int | None:
     return problem.coordinates.index(str(problem.time)) if in_time else None
 
 
+def sudden_changes(problem: Problem, stops: Sequence[float]) -> list[tuple[float, float]]:
+    """Sudden changes of boundary values: those ``stops`` at which what is prescribed of a field jumps, and when it has.
+
+    What follows begins with a layer, as after a start that contradicts the conditions. Fluxes that jump leave none to speak of.
+    """
+    time, found = str(problem.time), set[tuple[float, float]]()
+    if not stops or problem.time not in problem.coordinates:
+        return []
+    column = problem.coordinates.index(time)
+    soon = _SOON * (problem.domain.upper[column] - problem.domain.lower[column])
+    for term in problem.terms():
+        asked = problem.system.asked(term)
+        values = isinstance(term.place, OnFaces) and all(not index and problem.order(name, time) for name, index in asked)
+        if not values or not _at_all_times(term.place, time):
+            continue
+        sample, seen = draw(term.place, problem.domain, _ON_FACES, np.random.default_rng(0)), _residual(problem, term)
+        times = torch.tensor(stops, dtype=torch.float64)
+        normals = None if sample.normals is None else sample.normals.repeat_interleave(len(stops), 0)
+        at = [seen(_moved(sample.points[0], column, each), normals).view(-1, len(stops)) for each in (times, times + soon)]
+        jumps = (at[1] - at[0]).abs().amax(0) > _JUMPS * torch.cat(at).abs().max()
+        found |= {(each, each + soon) for each, jump in zip(stops, jumps.tolist(), strict=True) if jump}
+    return sorted(found)
+
+
 def with_pulses(problem: Problem, place: Place, sample: PointSet, middles: Points) -> PointSet:
     """Collocation points of a place and, before those of each side, middles of pulses inside and copies of some at their times.
 
@@ -113,12 +139,7 @@ def _moved(points: Points, column: int, times: Tensor) -> Points:
 def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]:
     """The middles of the narrow features of one residual, and the places of its jumps."""
     low, high = problem.domain.lower[column], problem.domain.upper[column]
-    bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
-
-    def seen(points: Points, normals: Tensor | None) -> Tensor:
-        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))], normals)
-        return term.evaluate(evaluation).detach().nan_to_num(0.0, 0.0, 0.0)
-
+    seen = _residual(problem, term)
     count = 1 if len(problem.coordinates) == 1 else _INSIDE if isinstance(term.place, Interior | Within) else _ON_FACES
     sample = draw(term.place, problem.domain, count, np.random.default_rng(0))
     points, normals = sample.points[0], sample.normals
@@ -146,6 +167,17 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
         times = torch.cat(sudden)[:, column]
         sudden = [each[(abs(each[:, column, None] - times) <= _ROUNDING * (high - low)).sum(1) > 1] for each in sudden]
     return torch.cat(narrow), torch.cat(sudden)
+
+
+def _residual(problem: Problem, term: Term) -> Callable[[Points, Tensor | None], Tensor]:
+    """A residual by points and normals, with the same fields and derivatives everywhere."""
+    bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
+
+    def seen(points: Points, normals: Tensor | None) -> Tensor:
+        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))], normals)
+        return term.evaluate(evaluation).detach().nan_to_num(0.0, 0.0, 0.0)
+
+    return seen
 
 
 def _at(

@@ -181,8 +181,10 @@ def _serving(work: Workspace) -> list[Strategy]:
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
     box = isinstance(problem.domain, Box)
-    if (in_slabs and work.dimension > 2) or (in_time and work.dimension == 1 and work.discrete.stops):
-        # In two coordinates beside time one function for all times takes too many weights; where a forcing jumps it has kinks.
+    sudden = (in_time and work.dimension == 1 and work.discrete.stops) or march.begun_anew(work)
+    if (in_slabs and work.dimension > 2) or sudden:
+        # In two coordinates beside time one function for all times takes too many weights; where a forcing jumps it has kinks,
+        # and jumps where boundary values do.
         found.append(march)
     if serves(Spectral(), alone):
         found.append(Spectral())

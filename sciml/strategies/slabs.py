@@ -174,6 +174,9 @@ class SlabAttempt(ABC):
 
     Where the target cannot be had, it gives way: to what there is when neither a finer space nor shorter windows help, and,
     where it ``loosens``, tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
+
+    Where boundary values jump in time another attempt begins, with the problem on what is left of the time: ``earlier`` is the
+    attempt whose last window, ``since``, its start is the end of.
     """
 
     loosens: ClassVar[bool] = True
@@ -194,9 +197,11 @@ class SlabAttempt(ABC):
     accepted: float
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
     varied: Varied | None = None
+    earlier: SlabAttempt | None = None
+    since: DiscreteProblem | None = None
 
     def __post_init__(self) -> None:
-        problem = self.setup.problem
+        problem, earlier = self.setup.problem, self.earlier
         self._problem, self._goal = problem.bind_initial(), self.target
         self._time = str(problem.time)
         terms, start = problem.terms(), OnFaces((Face(self._time, "lower"),))
@@ -208,16 +213,18 @@ class SlabAttempt(ABC):
         self._begin, self._count = math.nan, 0
         # By how much the next window may be longer, and the length of one that was too long a moment ago.
         self.longer, self._too_long, self._short_for = 1.0, math.inf, 0
-        # When the layer is over that a start leaves which contradicts the conditions, or their rates.
-        self._over = -math.inf
+        # When the layer is over that a start leaves which contradicts the conditions, or their rates; those of starts before.
+        self._over, self._layers = -math.inf, [] if earlier is None else [*earlier._layers, *earlier._layer_left()]
         self._missed = (math.nan, math.inf)
         # By the trial function of a window: how it ended.
         self._ends: dict[int, Ended] = {}
         # By the start of each window: the mean squares of its error and of the fields, ``(2, F)``, where they are known.
-        self._squares: dict[float, Tensor] = {}
+        self._squares: dict[float, Tensor] = {} if earlier is None else earlier._squares
         # The derivatives of the last slab's rates by the unknowns that are varied; by the start of each window, its own.
         self._by_unknown: list[Tensor] = []
-        self._slopes: dict[float, Sequence[Scaled]] = {}
+        self._slopes: dict[float, Sequence[Scaled]] = {} if earlier is None else earlier._slopes
+        # How the last window of the attempt before ended, if it is known in the same spaces.
+        self._carried = earlier._ended(self.since) if type(earlier) is type(self) else None
         self._kept: _Kept | None = None
         # The slab that asked for an inverse last, when the last window's was made, and how many products that window took.
         self._asked: Slab[Any] | None = None
@@ -233,14 +240,27 @@ class SlabAttempt(ABC):
         error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
         relative = [max(each, _NO_BETTER) for each in relative_errors(error.tolist(), size.tolist(), self.setup.trial)]
         found = Verdict(at_most=dict(zip(self._problem.fields, relative, strict=True)))
-        if not math.isfinite(self._over):
+        layers = [*self._layers, *self._layer_left()]
+        if not layers:
             return found
-        said = (
-            "the start is rough, or contradicts the conditions: residuals are judged beyond the layer that it leaves, from "
-            f"{self._time} = {self._over:.4g} on"
-        )
-        time, over = self._problem.coordinates.index(self._time), self._over
-        return replace(found, regular=lambda points: points[:, time] >= over, said=said)
+        (first, over), *later = layers
+        start = "the start is rough, or contradicts the conditions" if first == edges[0] else "boundary values jump"
+        when = f"from {self._time} = {over:.4g} on"
+        if first > edges[0] or later:
+            when = "but for " + ", ".join(f"{self._time} = {begin:.4g} … {over:.4g}" for begin, over in layers)
+        said = f"{start}: residuals are judged beyond the layer that it leaves, {when}"
+        time, spans = self._problem.coordinates.index(self._time), torch.tensor(layers, dtype=torch.float64)
+
+        def regular(points: Tensor) -> Tensor:
+            begin, over = spans.to(points).unbind(1)
+            at = points[:, time, None]
+            return ((at < begin) | (at >= over)).all(1)
+
+        return replace(found, regular=regular, said=said)
+
+    def _layer_left(self) -> list[tuple[float, float]]:
+        """From when until when there is a layer, if the start left one."""
+        return [(self.setup.problem.domain.bounds[self._time][0], self._over)] if math.isfinite(self._over) else []
 
     def sensitivities(self, edges: Sequence[float]) -> tuple[Windowed, ...]:
         """Sensitivities: the derivatives of the windows between some edges by all unknowns; none where one is not known."""
@@ -313,8 +333,8 @@ class SlabAttempt(ABC):
         self, slab: Slab[Any], solved: SlabRates, between: Sequence[Evaluated], before: DiscreteProblem | None
     ) -> list[Tensor]:
         """A posteriori error of a slab, carried on from the window before by the linearised equations; nothing if not known."""
-        ended = self._ended(before)
-        if not solved.converged or (before is not None and (ended is None or ended.error is None)):
+        ended, begun = self._carries(before), before is None and self.since is None
+        if not solved.converged or not (begun or (ended is not None and ended.error is not None)):
             return []
         starts = tuple(ROUNDING * each for each in slab.starts) if before is not None else self._lacking(slab)
         if ended is not None and ended.error is not None:
@@ -353,9 +373,9 @@ class SlabAttempt(ABC):
         """The derivatives of the starts by all unknowns that are varied, or None where they are not known."""
         if self.varied is None:
             return None
-        if before is None:
+        if before is None and self.since is None:
             return [tuple(map(torch.zeros_like, slab.starts)) for _ in self.varied.raw]
-        ended = self._ended(before)
+        ended = self._carries(before)
         if ended is None or not ended.slopes:
             return None
         return [self._onto(slab.mesh, ended.mesh, each) for each in ended.slopes]
@@ -488,7 +508,7 @@ class SlabAttempt(ABC):
         self, columns: Sequence[Tensor], begin: float, before: DiscreteProblem | None
     ) -> dict[tuple[str, int], Tensor]:
         """Each field and its time derivatives at the start of a window, at places by the other coordinates."""
-        points = at_time(self._problem, begin, columns)
+        points, before = at_time(self._problem, begin, columns), before or self.since
         if before is None:
             return initial_values(self._problem, self._initial, points)
         supplier = before.rows.supplier(points.to(before.trial.offset))
@@ -501,6 +521,10 @@ class SlabAttempt(ABC):
     def _ended(self, before: DiscreteProblem | None) -> Ended | None:
         """How the window before ended."""
         return None if before is None else self._ends.get(id(before.trial))
+
+    def _carries(self, before: DiscreteProblem | None) -> Ended | None:
+        """How the window before ended that hands its error on, which may be another attempt's."""
+        return self._carried if before is None else self._ended(before)
 
     def _remember(
         self,
@@ -559,6 +583,8 @@ class ElementWindows(SlabAttempt):
         self._degree = max(_DEGREE, 4 * self._smooth)
         low, high = problem.domain.bounds[self._space]
         self._mesh = PiecewiseBasis(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
+        if isinstance(self.earlier, ElementWindows):
+            self._mesh = self.earlier._mesh
         self._finer: PiecewiseBasis | None = None
         self._found: tuple[PiecewiseBasis, Tensor] | None = None
         self._hold = self._patience = _HOLD

@@ -89,6 +89,18 @@ class Marched:
     escalated: tuple[float, ...] = ()
     interrupted: bool = False
 
+    def then(self, later: Marched) -> Marched:
+        """These windows, and later ones that begin where they end."""
+        return Marched(
+            self.setups + later.setups,
+            self.edges[:-1] + later.edges,
+            max(self.worst, later.worst),
+            later.complete,
+            self.failed + later.failed,
+            self.escalated + later.escalated,
+            later.interrupted,
+        )
+
 
 def not_in_windows(problem: Problem, measured: bool) -> str | None:
     """Why a problem cannot be solved in windows of time, or None when it can."""
@@ -257,7 +269,7 @@ def march(
     while edges[-1] < end:
         at = edges[-1]
         # In the middle of a pulse, which a longer window may step over, and at a jump one ends.
-        goal = min([each for each in setup.stops if each > at], default=end)
+        goal = min([each for each in setup.stops if at < each < end], default=end)
         stop = at + length
         if stop > goal - _MORE * length:
             stop = goal

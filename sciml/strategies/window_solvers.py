@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import torch
 
@@ -14,13 +15,14 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import contradictions
 from sciml.problem.conditions import Term, jet_value
+from sciml.problem.pulses import sudden_changes
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
-from sciml.strategies.time_marching import HOPELESS, WindowMethod, joined, march, not_in_windows, window
+from sciml.strategies.time_marching import HOPELESS, Marched, WindowMethod, joined, march, not_in_windows, window
 from sciml.strategies.training import Training, relative
 
 POINTS_A_WEIGHT = 3
@@ -111,6 +113,10 @@ class TimeMarching(Strategy):
         """Why windows cannot be slabs, or None when they can."""
         return self.obstacle(work) or self._space(work.problem)[1]
 
+    def begun_anew(self, work: Workspace) -> list[tuple[float, float]]:
+        """The times between which boundary values jump, where slabs end and begin anew."""
+        return sudden_changes(work.problem, work.discrete.stops) if self.unless_in_slabs(work) is None else []
+
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         if (lacking := self.unless_in_slabs(work)) is not None:
             # Random features in windows are a last resort.
@@ -120,28 +126,25 @@ class TimeMarching(Strategy):
             work.choices.append(f"{self.name}: no slabs, {lacking}")
         training = Training(work.log, None, Adaptive(every=10))
         target = work.target(_ODE_TARGET if work.dimension == 1 else _TARGET)
-        methods = self._methods(work, training, target)
-        marched = march(work.discrete, methods, target=target, ended=lambda: work.log.stopped)
-        problem, last = work.problem, methods[len(marched.escalated)]
-        # Whether one method solved all windows.
-        alone = not marched.escalated or marched.escalated[-1] <= marched.edges[0]
-        before = "" if alone else f"{methods[0].name} up to {problem.time} = {marched.escalated[0]:.4g}, then "
-        how = f"{before}{last.name}"
+        problem, sudden = work.problem, self.begun_anew(work)
+        marched, how, slabs = self._marched(work, training, target, sudden)
         missed = f", {marched.failed} of them above the residual of {target:.0e} that was aimed at" if marched.failed else ""
         worst = f"the worst with {marched.worst:.1e} of its natural size{missed}"
         end = problem.domain.bounds[str(problem.time)][1]
+        jumps = f"begun anew {len(sudden)} time(s) where boundary values jump, first at {problem.time} = " if sudden else ""
+        begun = f", {jumps}{sudden[0][0]:.4g}" if sudden else ""
         short = f"it ended at {problem.time} = {marched.edges[-1]:.4g} of {end:g}" if marched.edges[-1] < end else ""
         reason = (
             f"the problem starts at {problem.time} = {marched.edges[0]:g}: {len(marched.setups)} windows of time, lengths "
-            f"chosen by the residual on held-out points ({worst}), solved by {how}{'; ' if short else ''}{short}"
+            f"chosen by the residual on held-out points ({worst}), solved by {how}{begun}{'; ' if short else ''}{short}"
         )
         # How the last attempt ended says nothing of the windows, unless somebody wanted the end.
         ended = work.log.stopped and not marched.complete
         status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
         good = marched.complete and marched.worst <= HOPELESS
-        found, slabs = joined(work.discrete, marched), last.attempt if alone else None
-        verdict = slabs.verdict(marched.edges) if isinstance(slabs, SlabAttempt) else Verdict()
-        slopes = slabs.sensitivities(marched.edges) if isinstance(slabs, SlabAttempt) and marched.complete else ()
+        found = joined(work.discrete, marched)
+        verdict = Verdict() if slabs is None else slabs.verdict(marched.edges)
+        slopes = slabs.sensitivities(marched.edges) if slabs is not None and marched.complete else ()
         if verdict.regular is not None:
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
@@ -159,6 +162,40 @@ class TimeMarching(Strategy):
             doubt=f"{short}, and says nothing of later times" if short else "",
         )
 
+    def _marched(
+        self, work: Workspace, training: Training, target: float, sudden: Sequence[tuple[float, float]]
+    ) -> tuple[Marched, str, SlabAttempt | None]:
+        """Windows, those after each sudden change by other attempts; what solved them, and the attempt that tells of all."""
+        problem, time = work.problem, str(work.problem.time)
+        whole: Marched | None = None
+        slabs, told = None, list[tuple[float, str]]()
+        begin, end = problem.domain.bounds[time]
+        spans = zip([begin, *(after for _, after in sudden)], [*(before for before, _ in sudden), end], strict=True)
+        for first, last in spans:
+            # The problem itself where it is whole.
+            own = problem.on(problem.domain.between(time, first, last)) if sudden else problem
+            part = replace(work.discrete, problem=own)
+            methods = self._methods(work, part, training, target, slabs, None if whole is None else whole.setups[-1])
+            try:
+                marched = march(part, methods, target=target, ended=lambda: work.log.stopped)
+            except KeyboardInterrupt:
+                if whole is None:
+                    raise
+                whole = replace(whole, complete=False, interrupted=True)
+                break
+            ended = methods[len(marched.escalated)]
+            # Whether one method solved all windows.
+            alone = not marched.escalated or marched.escalated[-1] <= first
+            told += [(first, ended.name)] if alone else [(first, methods[0].name), (marched.escalated[0], ended.name)]
+            slabs = ended.attempt if alone and isinstance(ended.attempt, SlabAttempt) else None
+            whole = marched if whole is None else whole.then(marched)
+            if not marched.complete or work.log.stopped:
+                break
+        assert whole is not None
+        changes = [each for number, each in enumerate(told) if not number or each[1] != told[number - 1][1]]
+        how = "".join(f"{name} up to {time} = {at:.4g}, then " for (_, name), (at, _) in pairwise(changes)) + changes[-1][1]
+        return whole, how, slabs
+
     def _space(self, problem: Problem) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
         parts = any(isinstance(term.place, Within) for term in problem.terms())
@@ -175,16 +212,25 @@ class TimeMarching(Strategy):
         jumps = plane and bool(contradictions(problem, _JUMP, beside_start=True))
         return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
-    def _methods(self, work: Workspace, training: Training, target: float) -> list[WindowMethod]:
-        """The ways of solving windows, the first that is tried first."""
-        setup, problem, seed = work.discrete, work.problem, work.seed
+    def _methods(
+        self,
+        work: Workspace,
+        setup: DiscreteProblem,
+        training: Training,
+        target: float,
+        earlier: SlabAttempt | None,
+        since: DiscreteProblem | None,
+    ) -> list[WindowMethod]:
+        """The ways of solving windows, the first that is tried first; after those of an earlier attempt, since its last one."""
+        problem, seed = work.problem, work.seed
         kind, lacking = self._space(problem)
+        slabs = partial(self._slabs, work, setup, earlier, since)
         if lacking is None and kind is ElementWindows:
-            return [self._slabs(work, kind)]
+            return [slabs(kind)]
         if lacking is None:
             # A start that is too rough for grids is one for tiles.
             more = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
-            return [self._slabs(work, kind, alone=not more), *([self._slabs(work, TileWindows)] if more else [])]
+            return [slabs(kind, alone=not more), *([slabs(TileWindows)] if more else [])]
         # Random features for each field: enough for a solve that takes about a second.
         if work.dimension == 1:
             features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
@@ -194,12 +240,19 @@ class TimeMarching(Strategy):
         return [WindowMethod(features, 0.1, 0.025, name=_FEATURES)]
 
     def _slabs(
-        self, work: Workspace, kind: type[ElementWindows | GridWindows | TileWindows], *, alone: bool = True
+        self,
+        work: Workspace,
+        setup: DiscreteProblem,
+        earlier: SlabAttempt | None,
+        since: DiscreteProblem | None,
+        kind: type[ElementWindows | GridWindows | TileWindows],
+        *,
+        alone: bool = True,
     ) -> WindowMethod:
         """Windows solved by slabs, which tell what they aim at; whether others follow that take rough starts."""
         aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
         varied = None if work.varied is None or work.varied.starts else work.varied
-        own = kind(work.discrete, work.log, aim, _GOOD_ENOUGH, varied=varied)
+        own = kind(setup, work.log, aim, _GOOD_ENOUGH, varied=varied, earlier=earlier, since=since)
         found = WindowMethod(own, 0.05, _SHORTEST, target=lambda: own.target, accepted=_GOOD_ENOUGH, name=kind.title)
         if isinstance(own, GridWindows):
             own.alone, found = alone, replace(found, in_vain=lambda: own.gives_up)
