@@ -77,7 +77,8 @@ def marching(problem: Problem) -> int | None:
 def sudden_changes(problem: Problem, stops: Sequence[float]) -> list[tuple[float, float]]:
     """Sudden changes of boundary values: those ``stops`` at which what is prescribed of a field jumps, and when it has.
 
-    What follows begins with a layer, as after a start that contradicts the conditions. Fluxes that jump leave none to speak of.
+    What follows begins with a layer, as after a start that contradicts the conditions. Fluxes that jump leave none to speak of,
+    and what does not spread, as waves, carries the jump on.
     """
     time, found = str(problem.time), set[tuple[float, float]]()
     if not stops or problem.time not in problem.coordinates:
@@ -85,9 +86,8 @@ def sudden_changes(problem: Problem, stops: Sequence[float]) -> list[tuple[float
     column = problem.coordinates.index(time)
     soon = _SOON * (problem.domain.upper[column] - problem.domain.lower[column])
     for term in problem.terms():
-        asked = problem.system.asked(term)
-        values = isinstance(term.place, OnFaces) and all(not index and problem.order(name, time) for name, index in asked)
-        if not values or not _at_all_times(term.place, time):
+        values = all(not index and _spreads(problem, name) for name, index in problem.system.asked(term))
+        if not values or not isinstance(term.place, OnFaces) or not _at_all_times(term.place, time):
             continue
         sample, seen = draw(term.place, problem.domain, _ON_FACES, np.random.default_rng(0)), _residual(problem, term)
         times = torch.tensor(stops, dtype=torch.float64)
@@ -96,6 +96,12 @@ def sudden_changes(problem: Problem, stops: Sequence[float]) -> list[tuple[float
         jumps = (at[1] - at[0]).abs().amax(0) > _JUMPS * torch.cat(at).abs().max()
         found |= {(each, each + soon) for each, jump in zip(stops, jumps.tolist(), strict=True) if jump}
     return sorted(found)
+
+
+def _spreads(problem: Problem, name: str) -> bool:
+    """Whether a field is of first order in time and of second or higher order in another coordinate."""
+    orders = {each: problem.order(name, each) for each in problem.coordinates}
+    return orders.pop(str(problem.time)) == 1 and max(orders.values(), default=0) > 1
 
 
 def with_pulses(problem: Problem, place: Place, sample: PointSet, middles: Points) -> PointSet:

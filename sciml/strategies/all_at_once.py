@@ -21,6 +21,7 @@ from sciml.models.bases import PiecewiseBasis, gauss
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import DATA, Observation
+from sciml.problem.pulses import marching
 from sciml.solvers import LeastSquares
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
@@ -232,9 +233,10 @@ class _Continuation:
         for column, (name, most, across) in enumerate(zip(problem.coordinates, inside, joined, strict=True)):
             smooth = max(1, most, across + 1)
             count = _FIRST[name == problem.time] // max(1, work.dimension - 1)
-            # Where an equation ends and another begins, derivatives may jump.
-            ends = [term.place.part.bounds[name] for term in self._terms if isinstance(term.place, Within)]
-            cuts = (np.array(ends).reshape(-1) - float(trial.center[column])) / float(trial.half_width[column])
+            # Where an equation ends and another begins, and where a forcing jumps, derivatives may jump.
+            ends = [end for term in self._terms if isinstance(term.place, Within) for end in term.place.part.bounds[name]]
+            ends += setup.stops if column == marching(problem) else ()
+            cuts = (np.array(ends) - float(trial.center[column])) / float(trial.half_width[column])
             breaks = np.unique(np.append(np.linspace(-1, 1, count + 1), cuts[np.abs(cuts) < 1]).round(_DIGITS))
             meshes.append(PiecewiseBasis(breaks, max(_DEGREE[work.dimension], 2 * smooth + 4), smooth))
         names = list(problem.coordinates)

@@ -236,11 +236,14 @@ class SlabAttempt(ABC):
         """What it says of the windows between some edges, each as it was returned last."""
         if not all(begin in self._squares for begin in edges[:-1]):
             return Verdict()
+        layers = [*self._layers, *self._layer_left()]
         squares = torch.stack([self._squares[begin] for begin in edges[:-1]])
+        # What has no rate is as large as a layer is thin, and carries nothing on.
+        thin = torch.tensor([any(begin <= each < over for begin, over in layers) for each in edges[:-1]])
+        squares[thin] *= torch.tensor(self._orders) > 0
         error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
         relative = [max(each, _NO_BETTER) for each in relative_errors(error.tolist(), size.tolist(), self.setup.trial)]
         found = Verdict(at_most=dict(zip(self._problem.fields, relative, strict=True)))
-        layers = [*self._layers, *self._layer_left()]
         if not layers:
             return found
         (first, over), *later = layers
@@ -248,7 +251,8 @@ class SlabAttempt(ABC):
         when = f"from {self._time} = {over:.4g} on"
         if first > edges[0] or later:
             when = "but for " + ", ".join(f"{self._time} = {begin:.4g} … {over:.4g}" for begin, over in layers)
-        said = f"{start}: residuals are judged beyond the layer that it leaves, {when}"
+        judged = "residuals" if all(self._orders) else "residuals, and fields without a rate,"
+        said = f"{start}: {judged} are judged beyond the layer that it leaves, {when}"
         time, spans = self._problem.coordinates.index(self._time), torch.tensor(layers, dtype=torch.float64)
 
         def regular(points: Tensor) -> Tensor:

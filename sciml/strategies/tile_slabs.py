@@ -329,6 +329,11 @@ class TileWindows(SlabAttempt):
         return True
 
     @property
+    def _judged(self) -> Tensor:
+        """The fields that windows are judged by: after a sudden start a pressure is as large as the window is short."""
+        return torch.tensor([order > 0 or not self._jumps for order in self._orders])
+
+    @property
     def _thins(self) -> float:
         """The time in which a layer is twice as thick, as a multiple: two to the order in space."""
         beside = [name for name in self._problem.coordinates if name != self._time]
@@ -472,7 +477,7 @@ class TileWindows(SlabAttempt):
         for trace, shares in space.shares:
             places = [column.flatten() for column in trace.columns]
             squares += ((one(places) - two(places)).square() * shares.flatten(1)).sum(1)
-        found = (squares.sqrt() / self.setup.trial.scale.cpu()).max()
+        found = (squares.sqrt() / self.setup.trial.scale.cpu())[self._judged].max()
         return float(found) if bool(torch.isfinite(found)) else math.inf
 
     def _coarsen(self, begin: float, before: DiscreteProblem) -> None:
@@ -558,7 +563,7 @@ class TileWindows(SlabAttempt):
                 # Layers that are over at once, on the smallest tiles too, have large rates and move little.
                 parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
                 moved = torch.stack(parts, dim=1)
-            in_time = float(slab.mesh.sizes(moved).max())
+            in_time = float(slab.mesh.sizes(moved)[:, self._judged].max())
         return {"in_time": in_time, "squares": squares}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:

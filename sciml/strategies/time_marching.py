@@ -323,10 +323,11 @@ def march(
             break
         gain = 2.0**10 if reached == 0 else aim / reached
         tell = methods[method].longer
-        length = (stop - at) * (min(2.0, max(1.0, gain**0.1)) if tell is None else 2.0 ** math.floor(math.log2(tell())))
-        # A length that was too long a moment ago is tried again by and by.
+        gained = min(2.0, max(1.0, gain**0.1))
+        length = (stop - at) * (gained if tell is None else 2.0 ** math.floor(math.log2(tell())))
+        # A length that was too long a moment ago is tried again by and by, sooner where far more is met than has to be.
         ceiling = ceiling if tell is None else math.inf
-        length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), _LONGER * ceiling
+        length, ceiling = min(length, max(ceiling, stop - at), methods[method].longest * whole), max(_LONGER, gained) * ceiling
         pieces = math.ceil((goal - stop) / length - _MORE)
         if tell is not None and length > 1.01 * (stop - at) and 1 < pieces <= _EQUAL:
             # The last ones are of one length: what was made for one serves all.

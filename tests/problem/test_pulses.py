@@ -10,7 +10,7 @@ import sciml
 from problems import Heat
 from sciml import d
 from sciml.geometry import draw
-from sciml.problem.pulses import pulses, with_pulses
+from sciml.problem.pulses import pulses, sudden_changes, with_pulses
 
 AT, DECAY = 7.31, 0.3
 
@@ -175,6 +175,39 @@ def test_what_does_not_flash_is_none():
         middles, stops = pulses(quiet)
         assert len(middles) == len(stops) == 0
     assert pulses(flashing(flux=lambda t: torch.where(t <= 0.5, 1.0, 0.0).to(t)))[1] == [0.5]
+
+
+def switched(condition, **changes):
+    """A rod whose left end has a condition that changes at 0.437."""
+    return type("Made", (Flash,), {"conditions": [sciml.Initial(u=0.0), condition, *Flash.conditions[2:]], **changes})()
+
+
+def late(t, at=0.437):
+    return torch.where(t > at, 1.0, 0.0).to(t)
+
+
+def test_sudden_changes_are_jumps_of_prescribed_values():
+    left = Flash.domain.face(x=0)
+    twice = switched(sciml.Dirichlet(u=lambda t: late(t) - late(t, 0.6), on=left))
+    found = sudden_changes(twice, pulses(twice)[1])
+    assert np.allclose(found, [[0.437] * 2, [0.6] * 2], rtol=0, atol=1e-12)
+    # Before and after lie on either side.
+    assert all(before <= at < after for (before, after), at in zip(found, (0.437, 0.6), strict=True))
+    flux = switched(sciml.Neumann(u=late, on=left))
+    slow = switched(sciml.Dirichlet(u=lambda t: torch.tanh((t - 0.437) / 0.01), on=left))
+    for quiet in (flux, slow):
+        assert not sudden_changes(quiet, [0.437, *pulses(quiet)[1]])
+
+
+def test_what_does_not_spread_carries_a_jump_on():
+    @sciml.equation
+    def wave(self, u, x, t):
+        return d(u, t, t) - d(u, x, x)
+
+    string = switched(sciml.Dirichlet(u=late, on=Flash.domain.face(x=0)), balance=wave)
+    stops = pulses(string)[1]
+    assert len(stops) == 1
+    assert not sudden_changes(string, stops)
 
 
 def mean(solution, time):
