@@ -18,6 +18,7 @@ from sciml.diagnostics.layer_trace import tensors_of
 from sciml.diagnostics.smoothness import jump_differentiated, jumps_differentiated
 from sciml.geometry import Place, draw
 from sciml.jets import RandomJets
+from sciml.jets.calculus import is_exact
 from sciml.jets.random import USUAL, WILD, JetKind, near_kinds
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
@@ -29,7 +30,6 @@ from sciml.solvers.scaling import field_sizes
 
 _PROBES = 24
 _SAME = 1e-9
-_SOME = 256
 # Functions that are flat far away.
 _FLAT = frozenset(
     ("Exp", "Exp2", "Sigmoid", "LogSigmoid", "Tanh", "Erf", "Erfc", "Softplus", "Relu", "Clamp", "ClampMin", "ClampMax")
@@ -65,16 +65,8 @@ class PrecisionMonitor(TorchFunctionMode):
         if not self.met:
             given = [each for each in tensors_of((*args, *kwargs.values())) if each.is_floating_point()]
             if any(each.dtype == torch.float64 for each in given):
-                self.met += [each.detach() for each in given if each.dtype != torch.float64 and not _exact(each)][:1]
+                self.met += [each.detach() for each in given if each.dtype != torch.float64 and not is_exact(each)][:1]
         return func(*args, **kwargs)
-
-
-def _exact(value: Tensor) -> bool:
-    """True if numbers of a lower precision are what was meant by them, as 0.5 and 1e9 are and 0.1 is not."""
-    some = value.detach().float().cpu().flatten()[:_SOME].numpy()
-    # The shortest text that stands for a number is what was meant by it.
-    meant = np.array([float(str(each)) for each in some])
-    return bool((~np.isfinite(meant) | (meant == some.astype(np.float64))).all())
 
 
 def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Finding]:
@@ -86,7 +78,7 @@ def check_constants(problem: Problem, *, precise: bool = True) -> Iterator[Findi
             remedy = f"{name} = sciml.Unknown({mean:.4g}) is a constant that is estimated; else detach it"
             yield Finding("constant", name, what, remedy)
         lower = isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64
-        if precise and lower and not _exact(value):
+        if precise and lower and not is_exact(value):
             what = f"the constant {name!r} is a tensor of {value.dtype}, so only its first digits are right in float64"
             remedy = "give a number, or a tensor with dtype=torch.float64"
             yield Finding("constant", name, what, remedy, "warning")

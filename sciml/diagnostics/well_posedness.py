@@ -214,6 +214,10 @@ class _System:
         takes = {name: self._takes(name) for name in space}
         orders = {name: self._orders(name) for name in space}
         found = []
+        # Along one coordinate a mean or a value at each time stands for a condition at an end.
+        levels = [each.term.place for each in self.conditions if isinstance(each.term.place, At | Average)]
+        along = problem.time is not None and len(space) == 1
+        spare = tied = sum(along and each.at_each(problem.coordinates, str(problem.time)) for each in levels)
         for side in sides if not measured else ():
             if side.coordinate is not None and side.coordinate not in space:
                 continue
@@ -225,6 +229,9 @@ class _System:
             least = needed // 2 if paired else 1
             # First order may need its conditions at one end alone, where its characteristics enter.
             if highest >= 2 and there < least and not self._degenerate(side):
+                if spare >= least - there:
+                    spare -= least - there
+                    continue
                 where = side.describe(problem.domain)
                 found.append(
                     f"{_few(there)} on {where}, where the equations of {listed(self.fields)}, of order {highest} in "
@@ -242,7 +249,7 @@ class _System:
                     f"too many conditions on the two faces of {name}: {count} {given}, {_names(bounding)}; they can only "
                     "agree by chance"
                 )
-            elif faces and given < takes[name] and not (measured or lacks or any(map(self._degenerate, faces))):
+            elif faces and given + tied < takes[name] and not (measured or lacks or any(map(self._degenerate, faces))):
                 found.append(f"too few conditions on the two faces of {name}: {count} {given or 'none'}")
         return found
 

@@ -17,12 +17,16 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sciml._text import listed, nearest
 from sciml.errors import ProblemError
 from sciml.typing import MultiIndex, Values
+
+# Numbers of a tensor that are looked at.
+_SOME = 256
 
 SPACE = "_sciml_jet_space"
 
@@ -181,12 +185,24 @@ def _space_and_name(position: int, value: object) -> tuple[JetSpace, str]:
     return space, name
 
 
-def check_precision(what: str, value: Tensor, like: Tensor) -> None:
-    """Refuse values in a coarser floating-point type than the coordinates have, by a ProblemError with the usual cause."""
-    if value.is_floating_point() and torch.finfo(value.dtype).eps > torch.finfo(like.dtype).eps:
+def is_exact(value: Tensor) -> bool:
+    """True if numbers of a lower precision are what was meant by them, as 0.5 and 1e9 are and 0.1 is not."""
+    some = np.unique(value.detach().float().cpu().flatten().numpy())[:_SOME]
+    # The shortest text that stands for a number is what was meant by it.
+    meant = np.array([float(str(each)) for each in some])
+    return bool((~np.isfinite(meant) | (meant == some.astype(np.float64))).all())
+
+
+def check_precision(what: str, value: Tensor, like: Tensor, *, given: bool = False) -> None:
+    """Refuse values in a coarser floating-point type than the coordinates have, by a ProblemError with the usual cause.
+
+    Where they are ``given``, and not computed with, numbers that are the same in both types are no mistake.
+    """
+    coarse = value.is_floating_point() and torch.finfo(value.dtype).eps > torch.finfo(like.dtype).eps
+    if coarse and not (given and is_exact(value)):
         raise ProblemError(
             f"{what} came back in {value.dtype} although coordinates have {like.dtype}: somewhere a tensor was created in "
-            "torch's default type (torch.tensor(0.1), torch.where(..., 1.0, 0.0)); make it from a coordinate, as in "
+            "torch's default type (torch.tensor(0.1), torch.where(..., 1.0, 0.1)); make it from a coordinate, as in "
             "torch.ones_like(x), or give dtype=x.dtype"
         )
 

@@ -22,6 +22,7 @@ import scipy
 import torch
 from torch import Tensor
 
+from sciml.errors import BaselineError
 from sciml.geometry import Domain, Side
 from sciml.geometry.nodes import scattered
 from sciml.models.bases import Basis1D
@@ -122,10 +123,16 @@ class ScatteredBasis(Basis1D):
             for row, order in enumerate(orders):
                 sides[:, row, :k] = _radial(target - places, order) / size[:, 0] ** sum(order)
                 sides[:, row, k:] = self._polynomials(target, order)[:, 0] / size[:, 0] ** sum(order)
-            if len(which) < _SHARED * len(at):
-                found = np.linalg.solve(matrix[which], sides.transpose(0, 2, 1))[:, :k].transpose(0, 2, 1)
-            else:
-                found = sides @ np.linalg.inv(matrix)[which, :, :k]
+            try:
+                if len(which) < _SHARED * len(at):
+                    found = np.linalg.solve(matrix[which], sides.transpose(0, 2, 1))[:, :k].transpose(0, 2, 1)
+                else:
+                    found = sides @ np.linalg.inv(matrix)[which, :, :k]
+            except np.linalg.LinAlgError as error:
+                raise BaselineError(
+                    f"scattered nodes: the {k} nearest ones to some node lie on so few lines that they determine no polynomial "
+                    f"of degree {self.degree}; take more nodes, or coordinates in which the domain is less thin"
+                ) from error
             yield found.reshape(len(which), -1)
 
     def _polynomials(self, places: Array, order: tuple[int, ...]) -> Array:

@@ -34,7 +34,7 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
         arguments = {name: coordinates[name] for name in argument_names(target)}
         value = evaluated(f"the target function of {what}", target, arguments, with_columns(problem, coordinates))
     if isinstance(value, Tensor):
-        check_precision(f"the target of {what}", value, like)
+        check_precision(f"the target of {what}", value, like, given=True)
     if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()):
         raise ProblemError(f"the target of {what} is complex, and what it is for is real: state a field by complex_fields")
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sciml.errors import SciMLError
-from sciml.geometry import Face, Interior, OnFaces, Place, PointSet, Within, draw
+from sciml.geometry import Face, Interface, Interior, OnFaces, Place, PointSet, Within, draw
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.problem.conditions import Evaluation, Term
@@ -87,7 +87,7 @@ def sudden_changes(problem: Problem, stops: Sequence[float]) -> list[tuple[float
     soon = _SOON * (problem.domain.upper[column] - problem.domain.lower[column])
     for term in problem.terms():
         values = all(not index and _spreads(problem, name) for name, index in problem.system.asked(term))
-        if not values or not isinstance(term.place, OnFaces) or not _at_all_times(term.place, time):
+        if not values or not isinstance(term.place, OnFaces | Interface) or not _at_all_times(term.place, time):
             continue
         sample, seen = draw(term.place, problem.domain, _ON_FACES, np.random.default_rng(0)), _residual(problem, term)
         times = torch.tensor(stops, dtype=torch.float64)
@@ -130,8 +130,9 @@ def with_pulses(problem: Problem, place: Place, sample: PointSet, middles: Point
 
 def _at_all_times(place: Place, coordinate: str) -> bool:
     """Whether a place is a set of points that has the same at other times."""
-    if isinstance(place, OnFaces):
-        return not any(isinstance(each, Face) and each.coordinate == coordinate for each in place.faces)
+    if isinstance(place, OnFaces | Interface):
+        sides = place.faces if isinstance(place, OnFaces) else place.sides
+        return not any(isinstance(each, Face) and each.coordinate == coordinate for each in sides)
     return isinstance(place, Interior | Within)
 
 

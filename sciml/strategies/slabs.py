@@ -214,7 +214,8 @@ class SlabAttempt(ABC):
         # By how much the next window may be longer, and the length of one that was too long a moment ago.
         self.longer, self._too_long, self._short_for = 1.0, math.inf, 0
         # When the layer is over that a start leaves which contradicts the conditions, or their rates; those of starts before.
-        self._over, self._layers = -math.inf, [] if earlier is None else [*earlier._layers, *earlier._layer_left()]
+        self._over = -math.inf
+        self._layers: list[tuple[float, float]] = [] if earlier is None else [*earlier._layers, *earlier._layer_left()]
         self._missed = (math.nan, math.inf)
         # By the trial function of a window: how it ended.
         self._ends: dict[int, Ended] = {}

@@ -197,3 +197,9 @@ class Twice(Shape):
 def test_what_scattered_nodes_do_not_hold(problem, options, words):
     with pytest.raises(BaselineError, match=words):
         sciml.baseline(problem(), preflight="off", **options)
+
+
+def test_nodes_on_a_line_are_refused_with_the_reason():
+    nodes = np.stack([np.linspace(0, 1, 60), np.zeros(60)], axis=1)
+    with pytest.raises(BaselineError, match="determine no polynomial of degree 4"):
+        ScatteredBasis(nodes, 4).matrices([(1, 0)])

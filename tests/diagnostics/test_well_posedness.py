@@ -3,9 +3,11 @@
 import warnings
 
 import pytest
+import torch
 from conftest import ROOT, problem_class
 
 import sciml
+from problems import Heat
 from sciml import d
 from sciml.diagnostics.well_posedness import condition_warnings
 
@@ -317,3 +319,17 @@ def test_where_an_equation_degenerates_regularity_stands_in_for_a_condition():
 
     far = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=market.face(s=2))]
     assert not any("on s=0" in each for each in condition_warnings(made(market, far, price=price)))
+
+
+def test_a_mean_at_each_time_stands_for_a_condition_at_an_end():
+    """Heat of which one end is not known, but all that there is."""
+
+    class Content(Heat):
+        conditions = [Heat.conditions[0], sciml.Neumann(u=0.0, on=Heat.domain.face(x=0)), sciml.Mean(u=lambda t: torch.exp(-t))]
+
+    class Nothing(Heat):
+        conditions = Content.conditions[:2]
+
+    assert condition_warnings(Content()) == []
+    (told,) = condition_warnings(Nothing())
+    assert "no conditions on x=1" in told

@@ -284,6 +284,16 @@ def test_fault_52_a_coarser_type_is_not_taken_silently():
         sciml.fit(made(start=1.0), sciml.MLP(4), solver=sciml.Adam(1))
 
 
+def test_numbers_that_are_the_same_in_a_coarser_type_may_be_given():
+    """`torch.where(t > 0, 1.0, 0.0)` is of torch's default type, and holds what was meant."""
+    given = sciml.Initial(u=lambda t: torch.where(t > -1, 1.0, 0.0))
+    problem = type("Given", (Decay,), {"conditions": [given]})(start=1.0)
+    (term,) = [each for each in problem.terms() if each.name == "initial"]
+    values = term.prescription.values(problem, torch.zeros(1, 1, dtype=torch.float64))
+    assert values.dtype == torch.float64
+    assert values.tolist() == [1.0]
+
+
 def test_an_override_is_an_equation_too():
     class Slower(Decay):
         def decay(self, u, t):

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from candidates import candidate, workspace
 from conftest import problem_class
@@ -353,3 +354,44 @@ def test_a_constant_from_measurements_in_the_plane_and_time():
     assert solution.success
     assert abs(estimate - 0.05) < 3 * error
     assert error < 2e-3
+
+
+class Infusion(sciml.Problem):
+    """A drug that is given for a while, and what becomes of it."""
+
+    domain = sciml.Interval(t=(0, 12))
+    fields = ["a", "b"]
+    k, m = sciml.Unknown(0.4, lower=0), sciml.Unknown(0.6, lower=0)
+    conditions = [sciml.Initial(a=1.0, b=0.0)]
+
+    @sciml.equation
+    def gut(self, a, t):
+        return d(a, t) + self.k * a - torch.where((t > 3.217) & (t < 4.0), 2.0, 0.0)
+
+    @sciml.equation
+    def blood(self, a, b, t):
+        return d(b, t) - self.k * a + self.m * b
+
+
+def infused(t, k, m):
+    """What is in the blood, each step of the integrator ending at the switches."""
+    found, start = np.empty_like(t), [1.0, 0.0]
+    for first, last, dose in ((0, 3.217, 0.0), (3.217, 4.0, 2.0), (4.0, 12.0, 0.0)):
+        rate = lambda t, y, dose=dose: [-k * y[0] + dose, k * y[0] - m * y[1]]  # noqa: E731
+        part = scipy.integrate.solve_ivp(rate, (first, last), start, rtol=1e-10, atol=1e-12, dense_output=True)
+        own = (t >= first) & (t <= last)
+        found[own], start = part.sol(t[own])[1], part.y[:, -1]
+    return found
+
+
+def test_intervals_beside_a_switch_are_those_of_least_squares():
+    """Pieces were halved towards the switches to 1e-13, and a standard error was a hundredth of what it is."""
+    t = np.linspace(0.2, 12, 50)
+    b = infused(t, 0.8, 0.3) + 0.02 * np.random.default_rng(21).normal(size=50)
+    solution = sciml.fit(Infusion(), data={"t": t, "b": b})
+    best, spread = scipy.optimize.curve_fit(infused, t, b, (0.7, 0.4))
+    assert solution.success, solution.message
+    found = solution.unknowns
+    for name, value, error in zip("km", best, np.sqrt(np.diag(spread)), strict=True):
+        assert found.loc[name, "estimate"] == pytest.approx(value, abs=0.02 * error)
+        assert found.loc[name, "standard_error"] == pytest.approx(error, rel=0.05)
