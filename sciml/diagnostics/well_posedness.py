@@ -214,10 +214,12 @@ class _System:
         takes = {name: self._takes(name) for name in space}
         orders = {name: self._orders(name) for name in space}
         found = []
-        # Along one coordinate a mean or a value at each time stands for a condition at an end.
-        levels = [each.term.place for each in self.conditions if isinstance(each.term.place, At | Average)]
-        along = problem.time is not None and len(space) == 1
-        spare = tied = sum(along and each.at_each(problem.coordinates, str(problem.time)) for each in levels)
+        # Along one coordinate a mean or a value at each time stands for a condition at an end, if not that of a pressure.
+        tied = 0
+        for each in self.conditions if problem.time is not None and len(space) == 1 else ():
+            place, bent = each.term.place, all(problem.order(name, space[0]) > 1 for name in each.fields)
+            tied += isinstance(place, At | Average) and bent and place.at_each(problem.coordinates, str(problem.time))
+        spare = tied
         for side in sides if not measured else ():
             if side.coordinate is not None and side.coordinate not in space:
                 continue

@@ -239,9 +239,10 @@ class SlabAttempt(ABC):
             return Verdict()
         layers = [*self._layers, *self._layer_left()]
         squares = torch.stack([self._squares[begin] for begin in edges[:-1]])
-        # What has no rate is as large as a layer is thin, and carries nothing on.
         thin = torch.tensor([any(begin <= each < over for begin, over in layers) for each in edges[:-1]])
-        squares[thin] *= torch.tensor(self._orders) > 0
+        if not thin.all():
+            # What has no rate is as large as a layer is thin, and carries nothing on.
+            squares[thin] *= torch.tensor(self._orders) > 0
         error, size = (torch.tensor(edges, dtype=torch.float64).diff() @ squares.flatten(1)).sqrt().view(2, -1)
         relative = [max(each, _NO_BETTER) for each in relative_errors(error.tolist(), size.tolist(), self.setup.trial)]
         found = Verdict(at_most=dict(zip(self._problem.fields, relative, strict=True)))

@@ -330,6 +330,19 @@ def test_a_mean_at_each_time_stands_for_a_condition_at_an_end():
     class Nothing(Heat):
         conditions = Content.conditions[:2]
 
+    class Pressed(Heat):
+        fields = ["u", "p"]
+        conditions = [*Content.conditions[:2], sciml.Mean(p=0.0)]
+
+        @sciml.equation
+        def heat(self, u, p, x, t):
+            return d(u, t) - d(u, x, x) + p
+
+        @sciml.equation
+        def pressure(self, u, p, x, t):
+            return d(p, x) - u
+
     assert condition_warnings(Content()) == []
-    (told,) = condition_warnings(Nothing())
-    assert "no conditions on x=1" in told
+    for lacks in (Nothing(), Pressed()):
+        (told,) = condition_warnings(lacks)
+        assert "no conditions on x=1" in told

@@ -443,6 +443,17 @@ def test_a_field_without_a_start_contradicts_nothing():
     assert reached < 1e-3
     assert "contradicts" not in attempt.verdict([0.0, 0.02]).said
 
+    # After a jump what has no rate is as large as the window is short: it is judged beyond the layer, if there is more.
+    assert attempt._judged.tolist() == [True, True]
+    attempt._jumps = True
+    assert attempt._judged.tolist() == [True, False]
+    wrong, right = torch.tensor([[1e-8, 1e8], [1.0, 1e4]]).double(), torch.tensor([[1e-8, 1e-8], [1.0, 1.0]]).double()
+    attempt._squares, attempt._over = {0.0: wrong, 0.01: right}, 0.01
+    said = attempt.verdict([0.0, 0.01, 0.02])
+    assert said.at_most == pytest.approx({"u": 1e-4, "phi": 1e-4})
+    assert "fields without a rate, are judged beyond the layer that it leaves, from t = 0.01 on" in said.said
+    assert attempt.verdict([0.0, 0.01]).at_most["phi"] > 1
+
 
 def test_an_inverse_that_is_no_help_is_made_anew():
     setup = prepare(Reacting(), RandomFeatures(), None, 400, None, F64, "cpu", 0)
