@@ -132,13 +132,10 @@ def eliminated(model_part: Array, raw_part: Array) -> tuple[Array, Array, Array]
     r"""Of parts :math:`A = U\Sigma V^T` ``(m, p)`` and B ``(m, q)``: U, :math:`(I - UU^T)B`, :math:`V\Sigma^{-1}`."""
     if not model_part.shape[1]:
         return np.zeros((len(raw_part), 0)), raw_part, np.zeros((0, 0))
-    # Functions on pieces of very different lengths have slopes of as different sizes: none of them is rounding.
-    unit = np.linalg.norm(model_part, axis=0)
-    unit[unit == 0] = 1.0
-    left, singular, right = np.linalg.svd(model_part / unit, full_matrices=False)
+    left, singular, right = np.linalg.svd(model_part, full_matrices=False)
     kept = singular > _KEPT * singular[0]
     basis = left[:, kept]
-    return basis, raw_part - basis @ (basis.T @ raw_part), right[kept].T / singular[kept] / unit[:, None]
+    return basis, raw_part - basis @ (basis.T @ raw_part), right[kept].T / singular[kept]
 
 
 def _errors(columns: Array, variance: float) -> Array:
