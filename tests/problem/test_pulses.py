@@ -193,6 +193,12 @@ def test_sudden_changes_are_jumps_of_prescribed_values():
     assert np.allclose(found, [[0.437] * 2, [0.6] * 2], rtol=0, atol=1e-12)
     # Before and after lie on either side.
     assert all(before <= at < after for (before, after), at in zip(found, (0.437, 0.6), strict=True))
+    # A clock that has run for long: the next number is far away.
+    domain = sciml.Box(x=(0, 1), t=(2000, 2001))
+    hot = sciml.Dirichlet(u=lambda t: late(t, 2000.437), on=domain.face(x=0))
+    years = switched(hot, domain=domain)
+    ((before, after),) = sudden_changes(years, pulses(years)[1])
+    assert before <= 2000.437 < after < 2000.437 + 1e-10
     flux = switched(sciml.Neumann(u=late, on=left))
     slow = switched(sciml.Dirichlet(u=lambda t: torch.tanh((t - 0.437) / 0.01), on=left))
     for quiet in (flux, slow):
