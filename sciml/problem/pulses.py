@@ -27,7 +27,7 @@ from sciml.typing import Points
 _PLACES, _NARROW, _HEIGHT, _ROUNDING, _PARTS = 20_000, 64, 0.05, 1e-13, 50
 # What changes within so many places beside a jump is part of it, if little; how often its place is halved.
 _BESIDE, _BISECTIONS = 4, 60
-# How soon after the last place before a jump everything is as it is after it, as a share of the largest time; what of a value jumps.
+# How soon after the last place before a jump all is as it is after it, as a share of the largest time; what of a value jumps.
 _SOON, _JUMPS = 1e-15, 1e-6
 # Points inside, and on each face, through which lines may lead; so many do for each of two reasons. Points of a set that are
 # copied to a pulse.
