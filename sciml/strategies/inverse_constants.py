@@ -521,9 +521,9 @@ class OutputError:
         found = self._tangent(here) if _on_tiles(here.solution) else None
         return before.about(self.whole(here.solution.discrete.trial, here.raw), here.raw) if found is None else found
 
-    def linear(self, raw: Mapping[str, Tensor], tangent: Tangent) -> DiscreteProblem:
+    def linear(self, raw: Mapping[str, Tensor], tangent: Tangent, data: DiscreteProblem | None = None) -> DiscreteProblem:
         """The measurements as rows of affine functions of the constants."""
-        data = self.data.with_unknowns(raw)
+        data = (self.data if data is None else data).with_unknowns(raw)
         return replace(data, trial=tangent, rows=TangentSystem(data.problem, tangent, data.raw))
 
     def candidate(self, here: Reached) -> Candidate:
@@ -539,8 +539,7 @@ class OutputError:
             )
             now = replace(now, doubt="the constants are those that it began with: no step was taken")
         else:
-            law = self.linear(here.raw, here.tangent)
-            found = from_rows(law.objective(), known=known)
+            law, found = self.linear(here.raw, here.tangent), self.inferred(here, here.tangent, known=known)
             now = replace(now, spread=here.tangent.spread(found))
             if found.spread.size and now.spread is None:
                 scatter = relative_scatter(law.problem, partial(_scatter, law, found), trial, self.work.seed)
@@ -551,6 +550,10 @@ class OutputError:
         whole = self.stated.discrete.with_unknowns(stated).with_trial(trial, inference=found)
         now = replace(now, discrete=whole, reason=f"{self.how()}: {now.reason}", solver="LeastSquares")
         return replace(now, accepted=False, sufficient=False)
+
+    def inferred(self, here: Reached, tangent: Tangent, *, known: bool) -> Inference:
+        """What linearised measurements, the size of whose noise is ``known`` or not, say of all that is varied."""
+        return from_rows(self.linear(here.raw, tangent).objective(), known=known)
 
     def how(self) -> str:
         """What was done, in words."""

@@ -8,7 +8,9 @@ measurements best, by generalised cross-validation,
 
 .. math::  V(\lambda) = \frac{n\,\mathrm{RSS}(\lambda)}{(n - \gamma \operatorname{tr} H(\lambda))^2},
 
-with H the hat matrix and :math:`\gamma = 1.4`, which keeps it from bending too much by chance.
+with H the hat matrix and :math:`\gamma = 1.4`, which keeps it from bending too much by chance. Strengths that foretell about as
+well, by :math:`\gamma = 1`, widen the bands by their share (``averaged``): the band at one strength knows nothing of what is
+smoothed away.
 
 References: P. Craven and G. Wahba, Smoothing noisy data with spline functions, Numerische Mathematik 31 (1979); Y.-J. Kim and
 C. Gu, Smoothing spline Gaussian regression, Journal of the Royal Statistical Society B 66 (2004), for :math:`\gamma`.
@@ -49,7 +51,7 @@ from sciml.strategies.search import Candidate, Log, Strategy, Workspace
 from sciml.strategies.tiles import MOST_COORDINATES, Tiles
 from sciml.strategies.training import Training
 from sciml.typing import MultiIndex
-from sciml.uncertainty.covariance import from_rows
+from sciml.uncertainty.covariance import Inference, averaged, by_strength, from_rows
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ _FIRST = LeastSquares(20)
 _STEPS = ((1e-2, 1e-1, 30), (1e-4, 1e-2, 20))
 _INFLATION = 1.4
 _RISES, _WORSE = 2, 1.02
+# By how much more in Akaike's criterion a choice counts for nothing in averages.
+_AS_GOOD = 14.0
 _GOOD = 1e-3
 # Measurements whose derivatives by all weights dense matrices hold, again and again.
 _MOST_ROWS = 20_000
@@ -100,12 +104,19 @@ _COPIES, _MEMORY = 8, 0.4
 
 @dataclass(frozen=True)
 class _Smoothed:
-    """A strength of the prior, where it led, and how well left-out measurements would be foretold."""
+    """A strength of the prior, where it led, how badly left-out measurements would be foretold, and what data then say."""
 
     fraction: float
     setup: DiscreteProblem
     validation: float
-    fitted: float
+    criterion: float
+    inference: Inference
+
+    @property
+    def parameters(self) -> Tensor:
+        """Those of the model and the raw unknowns, ``(p + q,)``."""
+        trained = [each for each in self.setup.trial.parameters() if each.requires_grad]
+        return torch.cat([each.detach().flatten() for each in (*trained, *self.setup.raw.values())])
 
 
 @dataclass(frozen=True)
@@ -242,23 +253,38 @@ class SmoothedOutputError(OutputError):
         self.found = {field: float(unknowns[name].value(last.raw[name])) for field, name in names.items()}
 
     def wanted(self, here: Reached, tangent: Tangent) -> tuple[Reached, Mapping[str, Tensor]]:
-        log, allowed = self.work.log, range(min(self._strength + _WEAKER, len(_SHARES)))
-        self.data = prior = self._smoothed(here)
-        linear = self.linear(here.raw, tangent).objective()
-        size = len(self._plain.train)
-        measured, bending = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
-        found = [_foretold(measured, bending, _SHARES[number]) for number in allowed]
-        self._strength = min(allowed, key=lambda number: found[number][1])
-        move, validation, self._fitted = found[self._strength]
+        log, prior = self.work.log, self._smoothed(here)
+        found = self._foretold(here, tangent, prior)
+        self._strength = min(range(len(found)), key=lambda number: found[number].validation)
+        step = found[self._strength]
+        self._fitted = step.fitted
         # Rows of a weaker prior count less.
         fraction = _SHARES[self._strength]
         weights = {name: each if name in self._plain.weights else fraction**2 * each for name, each in prior.weights.items()}
         self.data = replace(prior, weights=weights, leading=weights)
         here = replace(here, loss=self.loss(here.solution, here.raw))
-        log.solved(f"prior of strength {fraction:.2g}", here.loss, validation, {}, best=here.loss, most=_ROUNDS)
-        target = {name: value + each for (name, value), each in zip(here.raw.items(), move, strict=True)}
+        log.solved(f"prior of strength {fraction:.2g}", here.loss, step.validation, {}, best=here.loss, most=_ROUNDS)
+        target = {name: value + each for (name, value), each in zip(here.raw.items(), step.move, strict=True)}
         # Of robust losses one step of least squares is not the minimum.
         return here, Training(Log()).run(self.linear(target, tangent), [_FIRST], self.work.seed).raw
+
+    def inferred(self, here: Reached, tangent: Tangent, *, known: bool) -> Inference:
+        prior = self._smoothed(here)
+        found = self._foretold(here, tangent, prior)
+        most = min(each.criterion for each in found) + _AS_GOOD
+        # What was chosen is always among them.
+        kept = [number for number, each in enumerate(found) if each.criterion <= most or number == self._strength]
+        linear, shares = self.linear(here.raw, tangent, prior).objective(), [_SHARES[number] for number in kept]
+        inferences = dict(zip(kept, by_strength(linear, len(self._plain.train), shares, known=known), strict=True))
+        raw = torch.stack(list(here.raw.values())).cpu().numpy()
+        choices = [(found[number].criterion, each, found[number].move.cpu().numpy()) for number, each in inferences.items()]
+        return averaged(self._plain.problem, raw, inferences[self._strength], choices)
+
+    def _foretold(self, here: Reached, tangent: Tangent, prior: DiscreteProblem) -> list[_Step]:
+        """The steps under priors as weak as is allowed, by that of strength one."""
+        linear, size = self.linear(here.raw, tangent, prior).objective(), len(self._plain.train)
+        measured, bending = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
+        return [_foretold(measured, bending, fraction) for fraction in _SHARES[: self._strength + _WEAKER]]
 
     def shortened(self, moves: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         series = {name for each in self._series for name in each.names}
@@ -338,8 +364,18 @@ def _alike(one: TilePolynomials, two: TilePolynomials) -> bool:
     return same and all(map(torch.equal, one.breaks, two.breaks))
 
 
-def _foretold(measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float) -> tuple[Tensor, float, float]:
-    """The step under a prior of some strength, how badly it foretells left-out measurements, and the numbers fitted to them.
+@dataclass(frozen=True)
+class _Step:
+    """A step under a prior of some strength, how badly it foretells left-out measurements, and the numbers fitted to them."""
+
+    move: Tensor
+    validation: float
+    criterion: float
+    fitted: float
+
+
+def _foretold(measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fraction: float) -> _Step:
+    """The step under a prior of some strength.
 
     Both are residuals ``(m,)`` and slopes ``(m, q)`` by all that is varied, the prior's of strength one.
     """
@@ -348,23 +384,33 @@ def _foretold(measured: tuple[Tensor, Tensor], prior: tuple[Tensor, Tensor], fra
     seen = singular > _RANK * singular[0]
     left = left[:, seen]
     along, fitted = left.T @ residuals, float(left[:size].square().sum())
-    misfit, free = float((residuals - left @ along)[:size].square().sum()), size - _INFLATION * fitted
-    return -(right[seen].T @ (along / singular[seen])), size * misfit / free**2 if free > 0 else math.inf, fitted
+    squares = float((residuals - left @ along)[:size].square().sum())
+    return _Step(-(right[seen].T @ (along / singular[seen])), *_validations(squares, size, fitted), fitted)
+
+
+def _validations(squares: float, count: int, fitted: float) -> tuple[float, float]:
+    """How badly left-out measurements would be foretold, by which a strength is chosen; and Akaike's criterion."""
+    free, kept = count - _INFLATION * fitted, count - fitted
+    validation = count * squares / free**2 if free > 0 else math.inf
+    return validation, count * math.log(max(squares, 1e-300) / kept**2) if kept > 0 else math.inf
 
 
 def _candidate(tried: Sequence[_Smoothed], fields: Sequence[str]) -> Candidate:
     """The strength of the prior that foretells left-out measurements best."""
     best = min(tried, key=lambda each: each.validation)
+    choices = [(each.criterion, each.inference, (each.parameters - best.parameters).cpu().numpy()) for each in tried]
+    raw = best.parameters[len(best.parameters) - len(best.setup.raw) :].cpu().numpy()
     means = best.setup.objective(best.setup.held).means()
     reached = math.sqrt(max((float(value) for name, value in means.items() if not is_measured(name)), default=0.0))
     reason = (
         f"unknown function{'s' if len(fields) > 1 else ''} {', '.join(fields)}: all fields by polynomials "
         f"({best.setup.trial.model.extra_repr()}), bending no more than the data ask for (the strength of that prior by "
-        f"generalised cross-validation among {len(tried)}; {best.fitted:.3g} numbers fitted to the data); the equations hold "
-        f"to {reached:.1e} of their natural size on held-out points"
+        f"generalised cross-validation among {len(tried)}; {best.inference.fitted:.3g} numbers fitted to the data); the "
+        f"equations hold to {reached:.1e} of their natural size on held-out points"
     )
     # Weaker priors come later: what foretells best is wanted, not what satisfies the equations best.
-    return Candidate(best.setup, reached, "LeastSquares", reason)
+    setup = replace(best.setup, inference=averaged(best.setup.problem, raw, best.inference, choices))
+    return Candidate(setup, reached, "LeastSquares", reason)
 
 
 def _objective(setup: DiscreteProblem, weight: float) -> Objective:
@@ -409,7 +455,8 @@ def _with_prior(setup: DiscreteProblem, sizes: Mapping[str, float], fraction: fl
 
 
 def _judged(setup: DiscreteProblem, fraction: float) -> _Smoothed:
-    inference = from_rows(setup.objective())
+    assert setup.measurements is not None
+    inference = from_rows(setup.objective(), known=setup.measurements.known(setup.problem))
     squares, count = 0.0, 0
     blocks = [block for block in setup.train if any(isinstance(term.evaluate, Observation) for term in block.terms)]
     for name, values in setup.rows.residuals(blocks).items():
@@ -418,6 +465,4 @@ def _judged(setup: DiscreteProblem, fraction: float) -> _Smoothed:
     # Data that are met at the cost of equations are not foretold by them.
     terms = _objective(setup, 1.0).terms()
     squares += count * sum(float(value.detach()) for name, value in terms.items() if not is_measured(name))
-    left = count - _INFLATION * inference.fitted
-    validation = count * squares / left**2 if left > 0 else math.inf
-    return _Smoothed(fraction, setup, validation, inference.fitted)
+    return _Smoothed(fraction, setup, *_validations(squares, count, inference.fitted), inference)

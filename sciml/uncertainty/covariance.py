@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 import torch
 
-from sciml.problem import Normal, Unknown
+from sciml.problem import Normal, Problem, Unknown
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import PRIOR, Observation
@@ -224,6 +224,11 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
     result is that of shooting. At most some hundred points of each block are used. Columns with outliers enter by their scores
     (P. J. Huber, Robust Statistics, Wiley 1981, section 7.6).
     """
+    return by_strength(objective, len(objective.blocks), (1.0,), known=known)[0]
+
+
+def by_strength(objective: Objective, first: int, strengths: Sequence[float], *, known: bool = False) -> list[Inference]:
+    """As ``from_rows``, for each of some factors by which the rows of blocks from the ``first`` on are multiplied."""
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
     rows, scales, weights = objective.rows, objective.scales, objective.weights
     trial = copy.deepcopy(rows.trial).double().cpu()
@@ -242,20 +247,59 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
         share = math.sqrt(per_row[term.name] / heaviest) if term.measured else stiffness / math.sqrt(height)
         factors[term.name] = share / scales[term.name]
     *arrays, counts = zip(*(_linearised(rows, block, factors, parameters) for block in thin), strict=True)
+    later = np.concatenate([np.full(len(each), number >= first) for number, each in enumerate(arrays[0])])
     misfit, matrix, measured, prior = map(np.concatenate, arrays)
     split = matrix.shape[1] - len(rows.raw)
     common = [scales[term.name] for term, _ in terms if term.measured]
-    return covariance(
-        rows.problem.unknowns,
-        torch.stack(list(rows.raw.values())).numpy() if rows.raw else np.zeros(0),
-        matrix[:, :split],
-        matrix[:, split:],
-        misfit,
-        measured,
-        prior=prior,
-        variance=1.0 / common[0] ** 2 if known and common else None,
-        measurements=sum(counts),
-    )
+    found = []
+    for strength in strengths:
+        factor = np.where(later, strength, 1.0)
+        slopes = factor[:, None] * matrix
+        inference = covariance(
+            rows.problem.unknowns,
+            torch.stack(list(rows.raw.values())).numpy() if rows.raw else np.zeros(0),
+            slopes[:, :split],
+            slopes[:, split:],
+            factor * misfit,
+            measured,
+            prior=prior,
+            variance=1.0 / common[0] ** 2 if known and common else None,
+            measurements=sum(counts),
+        )
+        found.append(inference)
+    return found
+
+
+def averaged(problem: Problem, raw: Array, chosen: Inference, choices: Sequence[tuple[float, Inference, Array]]) -> Inference:
+    r"""Model averaging: inference where a model was chosen among some that foretell measurements about as well.
+
+    The covariance of the parameters is that of the mixture about what was chosen,
+
+    .. math::  \sum_k w_k \bigl(S_k S_k^T + (\theta_k - \theta)(\theta_k - \theta)^T\bigr), \qquad w_k \propto e^{-\Delta_k/2},
+
+    with the differences of Akaike's criterion: what one choice takes for certain counts no more than that choice.
+
+    Args:
+        problem: whose unknowns stand last among the parameters.
+        raw: their raw numbers, ``(q,)``, where they were chosen.
+        chosen: the inference there.
+        choices: of each the criterion, its inference, and where its parameters lie from those chosen, ``(p + q,)``.
+
+    Reference: S. T. Buckland, K. P. Burnham and N. H. Augustin, Model selection: an integral part of inference, Biometrics 53
+    (1997).
+    """
+    finite = [each for each in choices if math.isfinite(each[0]) and each[1].spread.size]
+    if not (finite and chosen.spread.size):
+        return chosen
+    least = min(criterion for criterion, _, _ in finite)
+    shares = np.array([math.exp((least - criterion) / 2) for criterion, _, _ in finite])
+    parts = [np.column_stack([found.spread, move]) for _, found, move in finite]
+    spread = np.hstack([math.sqrt(share) * part for share, part in zip(shares / shares.sum(), parts, strict=True)])
+    errors, estimates = np.linalg.norm(spread[len(spread) - len(raw) :], axis=1), dict(chosen.estimates)
+    for (name, unknown), at, error in zip(problem.unknowns.items(), raw, errors, strict=True):
+        if math.isfinite(estimates[name].standard_error):
+            estimates[name] = _estimate(unknown, float(at), float(error), chosen.quantile)
+    return replace(chosen, spread=spread, estimates=estimates)
 
 
 def _linearised(

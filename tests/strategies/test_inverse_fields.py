@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
@@ -120,3 +121,44 @@ def test_a_field_whose_scale_nothing_tells_is_no_success():
     assert not solution.success
     assert "nothing tells 'a' from its double" in solution.message
     assert solution.estimated_error["a"] == 1.0
+
+
+class Epidemic(sciml.Problem):
+    """S, I and a rate of infection that is an unknown function of time."""
+
+    domain = sciml.Interval(t=(0, 60))
+    fields = ["S", "I", "beta"]
+    conditions = [sciml.Initial(S=0.999, I=0.001)]
+
+    @sciml.equation
+    def susceptible(self, S, I, beta, t):
+        return d(S, t) + beta * S * I
+
+    @sciml.equation
+    def infected(self, S, I, beta, t):
+        return d(I, t) - beta * S * I + 0.3 * I
+
+
+def rate(t):
+    return 0.5 + 0.3 * np.sin(t / 6) + 0.2 * np.exp(-(((t - 25) / 4) ** 2))
+
+
+@pytest.mark.slow
+def test_bands_count_what_other_strengths_of_smoothing_say():
+    def slopes(t, y):
+        infections = rate(t) * y[0] * y[1]
+        return [-infections, infections - 0.3 * y[1]]
+
+    t, places = np.linspace(1, 60, 60), np.linspace(8, 50, 100)
+    infected = solve_ivp(slopes, (0, 60), [0.999, 0.001], rtol=1e-10, atol=1e-12, t_eval=t).y[1]
+    held, told, true = [], [], []
+    for seed in range(4):
+        noise = 0.002 * np.random.default_rng(seed).normal(size=60)
+        found = sciml.fit(Epidemic(), data={"t": t, "I": infected + noise})
+        low, high = found.interval(t=places)["beta"]
+        held.append(np.mean((low < rate(places)) & (rate(places) < high)))
+        told.append(found.estimated_error["beta"])
+        true.append(np.linalg.norm(found(t=places)["beta"] - rate(places)) / np.linalg.norm(rate(places)))
+    # At one strength these bands hold the truth at half of the places.
+    assert np.mean(held) > 0.8
+    assert np.mean(told) > 0.8 * np.mean(true)

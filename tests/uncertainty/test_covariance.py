@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 import sciml
 from problems import LotkaVolterra
 from sciml import d
-from sciml.uncertainty.covariance import covariance
+from sciml.uncertainty.covariance import averaged, covariance
 
 TRUTH = {"birth": 0.55, "predation": 0.028, "death": 0.80, "conversion": 0.024}
 
@@ -82,6 +82,30 @@ def test_eliminated_parameters_count_as_nuisance():
     found, errors, slopes, misfit = line(unknowns, x, y)
     ours = covariance(unknowns, found[1:], slopes[:, :1], slopes[:, 1:], misfit, np.ones(12, dtype=bool)).estimates
     assert ours["b"].standard_error == pytest.approx(errors[1])
+
+
+class Line(sciml.Problem):
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    a, b = sciml.Unknown(1.0), sciml.Unknown(0.0)
+
+    @sciml.equation
+    def line(self, u, x):
+        return u - self.a * x - self.b
+
+
+def test_model_averaging_is_the_mixture_about_what_was_chosen():
+    rng = np.random.default_rng(1)
+    columns, misfit, raw = rng.normal(size=(30, 2)), rng.normal(size=30), np.array([1.0, 0.0])
+    unknowns, measured = Line().unknowns, np.ones(30, dtype=bool)
+    one, two = (covariance(unknowns, raw, np.zeros((30, 0)), size * columns, misfit, measured) for size in (1.0, 0.5))
+    move = np.array([0.3, -0.2])
+    found = averaged(Line(), raw, one, [(4.0, one, 0 * move), (4.0 + 2 * np.log(3), two, move), (np.inf, two, 1e9 * move)])
+    expected = 0.75 * one.spread @ one.spread.T + 0.25 * (two.spread @ two.spread.T + np.outer(move, move))
+    np.testing.assert_allclose(found.spread @ found.spread.T, expected, rtol=1e-12)
+    np.testing.assert_allclose(found.estimates["b"].standard_error, expected[1, 1] ** 0.5, rtol=1e-12)
+    assert found.estimates["b"].value == one.estimates["b"].value
+    assert averaged(Line(), raw, one, [(np.inf, two, move)]) is one
 
 
 def test_what_the_data_do_not_see_has_no_number():
