@@ -45,6 +45,8 @@ _EXACT, _GOOD = 1e-8, 1e-4
 _CHANGED, _FALLS = 1e-3, 0.3
 # How many times the change of a local refinement may be that of an earlier one; what is left if there is a gain.
 _SEEMED, _GAINS = 10.0, 0.5
+# The slowest convergence that is told from two changes: the share of one that the next one is.
+_SLOWEST = 0.9
 # The least difference of what is left on the rows of coarser and of finer tiles, as a share, from which errors are told.
 _ALIKE = 1e-4
 # Changes that grew in turn before refining is given up, while they are so large that nothing is resolved yet.
@@ -164,6 +166,7 @@ class Tiles(Strategy):
             stalled = so_far.stalled(unsolved, space.singular)
             apart = f"; {SINGULAR}" if space.singular else ""
             reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
+            at_most = {name: so_far.to_come * each for name, each in at_most.items()}
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
             # Corrections by smooth functions say nothing of singular ones.
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
@@ -231,6 +234,16 @@ class _Refinements:
         unseen = 0.0 if alike else math.sqrt(left / max(self.coarser - left, _ALIKE * left, 1e-300))
         self.misled += hidden > 0
         return {name: max(max(1.0, unseen) * each, hidden) for name, each in changes.items()}
+
+    @property
+    def to_come(self) -> float:
+        r"""Aitken's extrapolation: what all further refinements would change, by the last change: at least that of one more.
+
+        Where each changes the fields by a share r of what the one before did, :math:`r + r^2 + \dots = r / (1 - r)`: at places
+        where solutions are not smooth and tiles are halved again and again, more than the last one.
+        """
+        share = min(self.change / self.before, _SLOWEST) if 0 < self.before < math.inf else 0.0
+        return max(1.0, share / (1 - share))
 
     def stalled(self, residual: float, singular: bool) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
