@@ -44,8 +44,7 @@ def read_netcdf(
         split: ``{"V": ("u", "v")}``: the columns that the last dimension of a variable becomes.
         units: ``{"x": "m"}`` converts from the file's unit, ``{"x": ("cm", "m")}`` from that given. Of a time in "days since
             2000-01-01" the days are the unit.
-        missing: ``"error"`` refuses missing values; ``"mask"`` keeps them as NaN, and fits skip those entries.
-        memory: the bytes that reading may take; by default half of what is free.
+        missing, memory: as for ``read_csv``.
 
     Returns:
         A table of float64 columns, coordinates first.
