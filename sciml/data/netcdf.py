@@ -20,7 +20,6 @@ from sciml.data.table import Table
 from sciml.data.units import Units, check_units
 from sciml.errors import DataError
 
-_HDF5 = b"\x89HDF"
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 
@@ -69,9 +68,7 @@ def read_netcdf(
         import xarray
     with refusals(path, "a NetCDF file"):
         # The conventions' fill values and scale factors are xarray's business; times must stay numbers.
-        with path.open("rb") as file:
-            engine = "h5netcdf" if file.read(4) == _HDF5 else "scipy"
-        before = stamp(path)
+        before, engine = stamp(path), "h5netcdf" if h5py.is_hdf5(path) else "scipy"
         if engine == "h5netcdf":
             with extra(*needs):
                 import h5netcdf  # noqa: F401
