@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import scipy
 from torch import nn
 
 from sciml._text import listed
@@ -21,7 +20,7 @@ from sciml.models import Spectral
 from sciml.operators.codes import PrincipalComponents, parts_of
 from sciml.operators.correction import corrected, in_polynomials
 from sciml.operators.family import Axes, Family, by_name, nodes_on
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, LearnedOperator, interpolated
 from sciml.operators.recurrent import Recurrent
 from sciml.plots import panels
 from sciml.solution import Solution
@@ -335,21 +334,12 @@ class Prediction:
 
 def between(frame: Frame, values: Array, places: Array) -> Array:
     """Values between the nodes, ``(n, fields)``; a coordinate with one node is no coordinate."""
-    nodes, held, keep = [], values.reshape(*frame.shape, -1), []
-    for column, (name, each) in enumerate(frame.axes.items()):
-        if len(each) == 1:
-            continue
-        high = frame.bounds[name][1]
-        if name in frame.periodic and high > each[-1]:
-            each = np.append(each, high)
-            held = np.concatenate([held, np.take(held, [0], axis=column)], axis=column)
-        keep.append(column)
-        nodes.append(each)
-    single = tuple(column for column in range(len(frame.shape)) if column not in keep)
-    held = np.squeeze(held, axis=single)
-    kind = "cubic" if min(map(len, nodes)) > 3 else "linear"
-    inside = np.clip(places[:, keep], [each[0] for each in nodes], [each[-1] for each in nodes])
-    return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside))
+    axes = {name: nodes for name, nodes in frame.axes.items() if len(nodes) > 1}
+    columns = [column for column, name in enumerate(frame.axes) if name in axes]
+    highs = {name: frame.bounds[name][1] for name in axes if name in frame.periodic}
+    ends = {name: high for name, high in highs.items() if high > axes[name][-1]}
+    held = values.reshape(*map(len, axes.values()), -1)
+    return interpolated(axes, held, places[:, columns], ends, cubic=True)
 
 
 def _state(module: nn.Module) -> dict[str, Any]:
