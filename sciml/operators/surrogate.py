@@ -105,8 +105,7 @@ class Surrogate:
 
     def predict(self, inputs: Mapping[str, Any], axes: Axes | None = None) -> Array:
         """Outputs ``(samples, points, fields)`` of many inputs on their grids, by name."""
-        found: Array = self.model.predict({name: np.asarray(inputs[name], dtype=float) for name in self.frame.inputs}, axes)[0]
-        return found
+        return self.model.predict({name: np.asarray(inputs[name], dtype=float) for name in self.frame.inputs}, axes)[0]
 
     def roll(self, state: Any, steps: int, **constants: float) -> Array:
         """A roll-out in time: the operator applied to what it predicted, so many times.
@@ -319,8 +318,7 @@ class Prediction:
         rows = {name: self.surrogate.on_grid(name, value) for name, value in self.inputs.items()}
         model = copy.copy(self.surrogate.model)
         frame = Frame(model.frame.inputs, model.frame.fields, {}, places, model.frame.periodic, model.frame.bounds)
-        found: Array = model.outputs(model.features(frame, rows), frame).detach().numpy()[0]
-        return found
+        return model.outputs(model.features(frame, rows), frame).detach().numpy()[0]
 
     def __repr__(self) -> str:
         """Fields, grid, standard error and distance."""

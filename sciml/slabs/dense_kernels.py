@@ -99,8 +99,7 @@ class OnDevice:
         return values.clone()
 
     def tensor(self, vectors: Any) -> Tensor:
-        found: Tensor = vectors
-        return found
+        return vectors
 
     def index(self, numbers: Array) -> Any:
         return torch.from_numpy(numbers).to(self._like.device)
