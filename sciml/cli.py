@@ -43,9 +43,6 @@ _console = Console()
 # What the record of a run keeps of ``sciml fit``, so that it can be resumed.
 _COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver", "data", "points")
 
-# What runs of earlier versions did not record, since there was none of it.
-_LATER = ("solver", "data", "points")
-
 # Solvers that the command line knows.
 _SOLVERS = {each.__name__: each for each in (Adam, LBFGS, SSBroyden, LeastSquares, GaussNewton)}
 
@@ -124,7 +121,6 @@ def resume(directory: Annotated[Path, typer.Argument(help="The directory of a ru
             f"the fit in {directory} was called from Python: call it again the same way, fit(..., out={str(directory)!r}, "
             "resume=True)"
         )
-    command = dict.fromkeys(_LATER) | command
     missing = [name for name in _COMMAND if name not in command]
     if missing:
         raise FileError(f"{directory / RECORD} is damaged: its command lacks {listed(missing)}")

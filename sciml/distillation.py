@@ -144,8 +144,7 @@ def _problem(solution: Solution, plan: Sequence[MultiIndex]) -> Problem:
     slopes = {"_".join(("slope", field, *index)): (field, index) for field in solution.fields for index in plan}
     equations = {name: equation(_equal_jets(solution, *which, name)) for name, which in slopes.items()}
     members = {"domain": solution.domain, "fields": list(solution.fields), "__doc__": f"Values of {solution.name}."}
-    found: Problem = type("Distilled", (Problem,), members | equations)()
-    return found
+    return type("Distilled", (Problem,), members | equations)()
 
 
 def _equal_jets(solution: Solution, field: str, index: MultiIndex, name: str) -> Callable[..., Tensor]:

@@ -87,17 +87,17 @@ class Solution:
     name: str
     fields: tuple[str, ...]
     domain: Domain
-    unknowns: pd.DataFrame
-    history: pd.DataFrame
-    residuals: pd.DataFrame
     success: bool
     status: str
     message: str
-    nit: int
-    nfev: int
-    seconds: float
     solver: str
-    engine: str
+    unknowns: pd.DataFrame = field(default_factory=lambda: unknowns_frame({}))
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    residuals: pd.DataFrame = field(default_factory=pd.DataFrame)
+    nit: int = 0
+    nfev: int = 0
+    seconds: float = 0.0
+    engine: str = ""
     seed: int | None = None
     points: Mapping[str, int] = field(default_factory=dict)
     choices: tuple[str, ...] = ()

@@ -157,7 +157,7 @@ def described(grid: Grid) -> str:
     return f"{' and '.join(kinds)}, {' x '.join(map(str, grid.shape))} nodes"
 
 
-def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[int], order: int = 4) -> Iterator[Grid]:
+def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[int]) -> Iterator[Grid]:
     """Grids over some coordinates of a box, along periodic ones waves, or differences that go round; nodes of a shape."""
     if family == "scattered":
         domain = _in_space(problem, names)
@@ -176,7 +176,7 @@ def grids(problem: Problem, names: Sequence[str], family: str, sizes: Sequence[i
         for name in names:
             low, high = problem.domain.bounds[name]
             if family == "differences":
-                axes[name] = FiniteDifferences(low, high, size - (name in around), order, periodic=name in around)
+                axes[name] = FiniteDifferences(low, high, size - (name in around), periodic=name in around)
             else:
                 axes[name] = (Fourier if name in around else Chebyshev)(low, high, size)
         yield Grid(axes)

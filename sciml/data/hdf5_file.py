@@ -64,7 +64,7 @@ def packing(attributes: Any) -> str | None:
     return None
 
 
-def things(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def things(group: h5py.Group) -> Iterator[tuple[str, Any]]:
     """Every object in a group by its path: of h5py, a link that is not followed, or the error of one that cannot be opened."""
     check_safe(Path(group.file.filename))
     seen = {address(group)}
@@ -85,7 +85,7 @@ def things(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, Any]]:
             except FOREIGN as error:
                 yield name, error
 
-    yield from inside(group, prefix)
+    yield from inside(group, "")
 
 
 def address(thing: h5py.HLObject) -> object:

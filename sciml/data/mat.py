@@ -49,9 +49,7 @@ def read_mat(
         columns: ``{name in the problem: variable}``, or names; by default every variable of numbers.
         axes: for each matrix the coordinates of its axes, in order: ``{"u": ("t", "x")}``.
         split: ``{"V": ("u", "v")}``: the columns that the last axis of a matrix becomes, or the real and imaginary part.
-        units: ``{"x": ("cm", "m")}``: the unit in the file and in the problem; the numbers are converted.
-        missing: ``"error"`` refuses NaN; ``"mask"`` keeps it, and fits skip those entries.
-        memory: the bytes that reading may take; by default half of what is free.
+        units, missing, memory: as for ``read_csv``; what is missing is NaN.
 
     Returns:
         A table of float64 columns, coordinates first.

@@ -20,7 +20,6 @@ from sciml.data.table import Table
 from sciml.data.units import Units, check_units
 from sciml.errors import DataError
 
-_HDF5 = b"\x89HDF"
 _CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
 
 
@@ -44,8 +43,7 @@ def read_netcdf(
         split: ``{"V": ("u", "v")}``: the columns that the last dimension of a variable becomes.
         units: ``{"x": "m"}`` converts from the file's unit, ``{"x": ("cm", "m")}`` from that given. Of a time in "days since
             2000-01-01" the days are the unit.
-        missing: ``"error"`` refuses missing values; ``"mask"`` keeps them as NaN, and fits skip those entries.
-        memory: the bytes that reading may take; by default half of what is free.
+        missing, memory: as for ``read_csv``.
 
     Returns:
         A table of float64 columns, coordinates first.
@@ -70,9 +68,7 @@ def read_netcdf(
         import xarray
     with refusals(path, "a NetCDF file"):
         # The conventions' fill values and scale factors are xarray's business; times must stay numbers.
-        with path.open("rb") as file:
-            engine = "h5netcdf" if file.read(4) == _HDF5 else "scipy"
-        before = stamp(path)
+        before, engine = stamp(path), "h5netcdf" if h5py.is_hdf5(path) else "scipy"
         if engine == "h5netcdf":
             with extra(*needs):
                 import h5netcdf  # noqa: F401

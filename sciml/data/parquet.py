@@ -38,9 +38,7 @@ def read_parquet(
         units: ``{"x": ("cm", "m")}``: the unit in the file and in the problem; ``{"x": "m"}`` from the unit in the column's
             metadata.
         missing: ``"error"`` refuses nulls and NaN; ``"mask"`` keeps them as NaN, and fits skip those entries.
-        group: the name of a column of texts or whole numbers that says which experiment a row belongs to.
-        casts: ``{"on": "bool", "day": "days since 2020-01-01"}``: columns of truth values or dates that count as numbers.
-        memory: the bytes that reading may take; by default half of what is free.
+        group, casts, memory: as for ``read_csv``.
 
     Returns:
         A table of float64 columns.

@@ -249,11 +249,8 @@ def _origin(solution: Solution) -> str:
 def _table(frame: pd.DataFrame, caption: str) -> str:
     """A table for any width of screen."""
     head = "".join(f"<th>{html.escape(str(name))}</th>" for name in ("", *frame.columns))
-    rows = []
-    for row in frame.itertuples(name=None):
-        cells = [_cell(value) for value in row]
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    inside = f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in frame.itertuples(name=None))
+    inside = f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
     return f'<div class="wide"><table>{inside}</table></div>'
 
 

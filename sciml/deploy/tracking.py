@@ -140,8 +140,7 @@ class _MLflow:
         """A new experiment; the artefacts of a database in a file lie beside that file, and not wherever Python was started."""
         _, local, file = self._at.partition("sqlite:///")
         beside = (Path(file).resolve().parent / "mlartifacts").as_uri() if local else None
-        found: str = self._client.create_experiment(self._name, artifact_location=beside)
-        return found
+        return self._client.create_experiment(self._name, artifact_location=beside)
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
         client = self._begun()

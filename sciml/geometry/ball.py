@@ -77,8 +77,7 @@ class Ball(Domain):
 
         def smallest(at: Array) -> Array:
             gaps = at.T[:, :, None] - centers.T[:, None]
-            found: Array = (np.sqrt((gaps * gaps).sum(axis=0)) - radii).min(axis=1)
-            return found
+            return (np.sqrt((gaps * gaps).sum(axis=0)) - radii).min(axis=1)
 
         return in_parts(smallest, points, _CHUNK // len(radii))
 

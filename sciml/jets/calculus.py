@@ -39,7 +39,6 @@ class Supplier(Protocol):
 
         ``index`` is sorted in the order of the problem's coordinates.
         """
-        ...
 
 
 class JetSpace:

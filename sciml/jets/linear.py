@@ -72,18 +72,15 @@ class WaveLayer(Layer):
     waves: SineFeatures
 
     def outer(self, back: Tensor) -> Tensor:
-        """Each point's sum over streams of outer products of cotangents ``(S, n, outputs)`` with inputs."""
         halves = self.waves.halves()
         parts = (back[places].permute(1, 2, 0) @ self.waves.factors[places] for _, places in halves)
         first, *rest = (part.mul_(waves[:, None, :]) for part, (waves, _) in zip(parts, halves, strict=True))
         return first.add_(rest[0]) if rest else first
 
     def times(self, back: Tensor, weight: Tensor) -> Tensor:
-        """The product of each point's ``outer`` with a change of the weight, shape ``(n,)``."""
         return (self.outer(back) * weight).sum((1, 2))
 
     def transposed(self, back: Tensor, weights: Tensor) -> Tensor:
-        """The sum over points of ``outer`` times a weight ``(n,)``, of the shape of the layer's weight."""
         return torch.tensordot(weights, self.outer(back), 1)
 
 

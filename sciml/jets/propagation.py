@@ -44,11 +44,9 @@ class JetBlock(Protocol):
 
     def parts(self) -> Sequence[nn.Module]:
         """The modules inside that ``jets`` hands to the propagation."""
-        ...
 
     def jets(self, streams: Streams, propagation: Propagation) -> Streams:
         """The streams behind the module."""
-        ...
 
 
 @cache

@@ -85,9 +85,7 @@ class ElementwiseLayer(Layer):
         return (back * self.inputs.detach()).sum(0)
 
     def times(self, back: Tensor, weight: Tensor) -> Tensor:
-        """The product of each point's ``outer`` with a change of the weight, shape ``(n,)``."""
         return self.outer(back) @ weight
 
     def transposed(self, back: Tensor, weights: Tensor) -> Tensor:
-        """The sum over points of ``outer`` times a weight ``(n,)``, of the shape of the layer's weight."""
         return weights @ self.outer(back)

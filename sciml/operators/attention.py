@@ -49,8 +49,7 @@ class Transformer(LearnedOperator):
         layers: the number of layers of attention.
         heads: of attention, a divisor of ``width``.
         slices: of each head.
-        batch: pairs in a step.
-        lr: the largest learning rate.
+        batch, lr: as for ``DeepONet``.
 
     Raises:
         ModelError: ``heads`` does not divide ``width``; a number that is none.

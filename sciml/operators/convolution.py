@@ -36,8 +36,7 @@ class UNet(GridOperator):
     Args:
         width: channels on the finest grid; twice as many on every coarser one.
         levels: how often the grid is coarsened by two.
-        batch: pairs in a step.
-        lr: the largest learning rate.
+        batch, lr: as for ``DeepONet``.
 
     Raises:
         ModelError: more than three coordinates, or scattered points.

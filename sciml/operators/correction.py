@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from sciml.fitting import fit
@@ -67,22 +66,14 @@ def in_polynomials(
         wanted = np.stack([values[name] for name in problem.fields], axis=1)
         weights = np.linalg.lstsq(table, wanted, rcond=1e-6)[0]
         model.weight.copy_(torch.from_numpy(np.ascontiguousarray(weights.T)))
-    empty = pd.DataFrame(columns=["estimate", "standard_error", "low", "high"])
     return Solution(
         trial=trial,
         problem=problem,
         name=type(problem).__name__,
         fields=tuple(problem.fields),
         domain=problem.domain,
-        unknowns=empty,
-        history=pd.DataFrame(),
-        residuals=pd.DataFrame(),
         success=False,
         status="budget",
         message="a prediction",
-        nit=0,
-        nfev=0,
-        seconds=0.0,
         solver="surrogate",
-        engine="",
     )

@@ -89,8 +89,7 @@ class PODDeepONet(LearnedOperator):
         width: of the layers of the branch.
         depth: their number.
         components: principal components of inputs and outputs.
-        batch: pairs in a step.
-        lr: the largest learning rate.
+        batch, lr: as for ``DeepONet``.
 
     Example:
         >>> from sciml import operators

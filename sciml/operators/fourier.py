@@ -64,8 +64,7 @@ class FNO(GridOperator):
         modes: frequencies along each coordinate, or for each.
         width: channels.
         layers: the number L of convolutions.
-        batch: pairs in a step.
-        lr: the largest learning rate.
+        batch, lr: as for ``DeepONet``.
 
     Raises:
         ModelError: more than three coordinates, or scattered points.

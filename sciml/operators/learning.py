@@ -122,24 +122,26 @@ def on_outputs(frame: Frame, name: str, values: Array) -> Array:
     if not same:
         wanted = {key: frame.axes[key] for key in own}
         shape = [len(each) for each in wanted.values()]
-        values = _interpolated(own, values, mesh_points(wanted), frame.periodic).reshape(count, *shape)
+        ends = {key: nodes[-1] + (nodes[-1] - nodes[-2]) for key, nodes in own.items() if key in frame.periodic}
+        found = interpolated(own, np.moveaxis(values, 0, -1), mesh_points(wanted), ends, cubic=len(own) == 1)
+        values = found.T.reshape(count, *shape)
     shape = [len(frame.axes[key]) if key in own else 1 for key in frame.axes]
     order = [list(own).index(key) for key in frame.axes if key in own]
     found = np.transpose(values, (0, *(1 + each for each in order))).reshape(count, *shape)
     return np.broadcast_to(found, (count, *frame.shape))
 
 
-def _interpolated(axes: Axes, values: Array, places: Array, periodic: Sequence[str]) -> Array:
-    """Values of functions between the nodes of their grid, ``(samples, points)``."""
-    nodes, held = [], np.moveaxis(values, 0, -1)
+def interpolated(axes: Axes, values: Array, places: Array, ends: Mapping[str, float], *, cubic: bool) -> Array:
+    """Values ``(*shape, k)`` on a grid between its nodes, ``(points, k)``; what is periodic has its start's at its end, too."""
+    nodes = []
     for column, (name, each) in enumerate(axes.items()):
-        if name in periodic:  # the end of the period is its start
-            each = np.append(each, each[-1] + (each[-1] - each[-2]))
-            held = np.concatenate([held, np.take(held, [0], axis=column)], axis=column)
+        if name in ends:
+            each = np.append(each, ends[name])
+            values = np.concatenate([values, np.take(values, [0], axis=column)], axis=column)
         nodes.append(each)
-    kind = "cubic" if min(len(each) for each in nodes) > 3 and len(nodes) == 1 else "linear"
+    kind = "cubic" if cubic and min(map(len, nodes)) > 3 else "linear"
     inside = np.clip(places, [each[0] for each in nodes], [each[-1] for each in nodes])
-    return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside).T)
+    return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, values, method=kind)(inside))
 
 
 def mlp(inputs: int, width: int, depth: int, outputs: int, activation: type[nn.Module]) -> nn.Sequential:

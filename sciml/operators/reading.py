@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import torch
 
@@ -25,7 +26,6 @@ from sciml.operators.pairs import Pairs
 from sciml.typing import Array
 
 _SHARE = 0.25
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 Names = str | Sequence[str] | Mapping[str, str]
 
 
@@ -72,7 +72,7 @@ def read(
     path = checked_path(path, "operators.read")
     wanted = {"inputs": _names(inputs), "outputs": _names(outputs)}
     kind = path.suffix.lower()
-    if kind == ".mat" or (kind in (".npz", ".pt") and not _is_hdf5(path)):
+    if kind == ".mat" or (kind in (".npz", ".pt") and not h5py.is_hdf5(path)):
         arrays = _arrays(path, kind)
         return _placed(path, arrays, wanted, grid, input_grid, periodic, family)
     with refusals(path, "an HDF5 file"):
@@ -194,11 +194,6 @@ def _read(arrays: Mapping[str, Stored], lazy: bool | None) -> dict[str, Any]:
     free = _SHARE * (free_bytes() or 2**33)
     stay = lazy if lazy is not None else 8 * sum(math.prod(each.shape) for each in arrays.values()) > free
     return {name: each if stay else np.asarray(each[slice(None)]) for name, each in arrays.items()}
-
-
-def _is_hdf5(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(8) == _HDF5
 
 
 def _arrays(path: Path, kind: str) -> dict[str, Array]:

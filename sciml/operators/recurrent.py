@@ -31,8 +31,7 @@ class Recurrent(LearnedOperator):
         width: of the hidden state h.
         components: principal components of the fields.
         time: the coordinate of time.
-        batch: pairs in a step.
-        lr: the largest learning rate.
+        batch, lr: as for ``DeepONet``.
 
     Raises:
         ModelError: no coordinate of time, or steps that are not equal.

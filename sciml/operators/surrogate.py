@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import scipy
 from torch import nn
 
 from sciml._text import listed
@@ -21,7 +20,7 @@ from sciml.models import Spectral
 from sciml.operators.codes import PrincipalComponents, parts_of
 from sciml.operators.correction import corrected, in_polynomials
 from sciml.operators.family import Axes, Family, by_name, nodes_on
-from sciml.operators.learning import Frame, LearnedOperator
+from sciml.operators.learning import Frame, LearnedOperator, interpolated
 from sciml.operators.recurrent import Recurrent
 from sciml.plots import panels
 from sciml.solution import Solution
@@ -106,8 +105,7 @@ class Surrogate:
 
     def predict(self, inputs: Mapping[str, Any], axes: Axes | None = None) -> Array:
         """Outputs ``(samples, points, fields)`` of many inputs on their grids, by name."""
-        found: Array = self.model.predict({name: np.asarray(inputs[name], dtype=float) for name in self.frame.inputs}, axes)[0]
-        return found
+        return self.model.predict({name: np.asarray(inputs[name], dtype=float) for name in self.frame.inputs}, axes)[0]
 
     def roll(self, state: Any, steps: int, **constants: float) -> Array:
         """A roll-out in time: the operator applied to what it predicted, so many times.
@@ -320,8 +318,7 @@ class Prediction:
         rows = {name: self.surrogate.on_grid(name, value) for name, value in self.inputs.items()}
         model = copy.copy(self.surrogate.model)
         frame = Frame(model.frame.inputs, model.frame.fields, {}, places, model.frame.periodic, model.frame.bounds)
-        found: Array = model.outputs(model.features(frame, rows), frame).detach().numpy()[0]
-        return found
+        return model.outputs(model.features(frame, rows), frame).detach().numpy()[0]
 
     def __repr__(self) -> str:
         """Fields, grid, standard error and distance."""
@@ -335,21 +332,12 @@ class Prediction:
 
 def between(frame: Frame, values: Array, places: Array) -> Array:
     """Values between the nodes, ``(n, fields)``; a coordinate with one node is no coordinate."""
-    nodes, held, keep = [], values.reshape(*frame.shape, -1), []
-    for column, (name, each) in enumerate(frame.axes.items()):
-        if len(each) == 1:
-            continue
-        high = frame.bounds[name][1]
-        if name in frame.periodic and high > each[-1]:
-            each = np.append(each, high)
-            held = np.concatenate([held, np.take(held, [0], axis=column)], axis=column)
-        keep.append(column)
-        nodes.append(each)
-    single = tuple(column for column in range(len(frame.shape)) if column not in keep)
-    held = np.squeeze(held, axis=single)
-    kind = "cubic" if min(map(len, nodes)) > 3 else "linear"
-    inside = np.clip(places[:, keep], [each[0] for each in nodes], [each[-1] for each in nodes])
-    return np.asarray(scipy.interpolate.RegularGridInterpolator(nodes, held, method=kind)(inside))
+    axes = {name: nodes for name, nodes in frame.axes.items() if len(nodes) > 1}
+    columns = [column for column, name in enumerate(frame.axes) if name in axes]
+    highs = {name: frame.bounds[name][1] for name in axes if name in frame.periodic}
+    ends = {name: high for name, high in highs.items() if high > axes[name][-1]}
+    held = values.reshape(*map(len, axes.values()), -1)
+    return interpolated(axes, held, places[:, columns], ends, cubic=True)
 
 
 def _state(module: nn.Module) -> dict[str, Any]:

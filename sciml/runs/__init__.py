@@ -4,7 +4,6 @@ from sciml.runs.checkpoint import CheckpointEvery
 from sciml.runs.directory import RunDirectory
 from sciml.runs.history import read_lines
 from sciml.runs.index import table
-from sciml.runs.report import read_summary
 from sciml.runs.save import load
 
-__all__ = ["CheckpointEvery", "RunDirectory", "load", "read_lines", "read_summary", "table"]
+__all__ = ["CheckpointEvery", "RunDirectory", "load", "read_lines", "table"]

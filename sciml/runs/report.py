@@ -6,37 +6,20 @@ import io
 import itertools
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from sciml.data import archive
-from sciml.errors import FileError
 from sciml.runs import save as saving
-from sciml.runs.directory import MANIFEST, SOLUTION, SUMMARY, RunDirectory
+from sciml.runs.directory import SOLUTION, SUMMARY, RunDirectory
 from sciml.runs.fingerprint import versions
 from sciml.runs.history import finite
 from sciml.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_MOST = 2**24
-_NONE = type(None)
-_KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("problem", "solver", "engine", "dtype", "device", "status", "message"), (str,)),
-    **dict.fromkeys(("points", "residuals", "unknowns", "versions", "estimated_error"), (dict,)),
-    **dict.fromkeys(("relative_l2", "data"), (dict, _NONE)),
-    **dict.fromkeys(("parameters", "nit"), (int,)),
-    "fields": (list,),
-    "model": (str, _NONE),
-    "seed": (int, _NONE),
-    "seconds": (int, float),
-    "success": (bool,),
-}
 
 
 def summary(solution: Solution) -> dict[str, Any]:
@@ -78,52 +61,6 @@ def write(solution: Solution, run: RunDirectory) -> None:
     """Write ``summary.json`` and ``solution.pt`` into the directory of a run; each appears whole or not at all."""
     run.save(SOLUTION, saving.to_record(solution))
     run.write(SUMMARY, (json.dumps(summary(solution), indent=2) + "\n").encode())
-
-
-def read_summary(path: str | Path) -> dict[str, Any]:
-    """The ``summary.json`` at a path or in a directory, compared with the checksum in the run's manifest if there is one."""
-    path = Path(path)
-    path = path / SUMMARY if path.is_dir() else path
-    if path.is_file() and path.stat().st_size > _MOST:
-        raise FileError(f"{path} is no summary of a run: it has more than {_MOST} bytes")
-    if (path.parent / MANIFEST).is_file() and RunDirectory.may_have(path.name):
-        content = RunDirectory(path.parent).read(path.name)
-    else:
-        content = archive.read(path)
-    try:
-        return _checked(json.loads(content.decode(), parse_constant=_refused))
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise FileError(f"{path} is no summary of a run, or is damaged: {str(error)[:200]}") from error
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number")
-
-
-def _checked(found: Any) -> dict[str, Any]:
-    """What ``summary`` makes; anything else is a ``ValueError``."""
-    if not isinstance(found, dict):
-        raise ValueError(f"it holds {type(found).__name__}, not names and values")
-    # Runs of before have none.
-    found.setdefault("estimated_error", {})
-    for name, kinds in _KINDS.items():
-        if name not in found:
-            raise ValueError(f"it has no {name!r}")
-        if type(found[name]) not in kinds:
-            expected = " or ".join(kind.__name__ for kind in kinds)
-            raise ValueError(f"{name!r} is {str(found[name])[:50]!r}; expected {expected}")
-    rows = [
-        found["points"],
-        found["estimated_error"],
-        found["relative_l2"] or {},
-        *found["residuals"].values(),
-        *found["unknowns"].values(),
-    ]
-    if not all(isinstance(row, dict) and {*map(type, row.values())} <= {int, float, _NONE} for row in rows):
-        raise ValueError("not all of 'points', 'relative_l2', 'residuals', 'unknowns' are numbers by name")
-    if not all(isinstance(each, str) for each in [*found["fields"], *found["versions"].values()]):
-        raise ValueError("a field or a version is no text")
-    return found
 
 
 def png(figure: Figure, dpi: int = 150) -> bytes:

@@ -8,7 +8,6 @@ Reference: J. W. Demmel, Applied Numerical Linear Algebra, SIAM 1997, section 2.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -19,56 +18,11 @@ from torch import Tensor
 from sciml.typing import Array
 
 
-class DenseKernels(ABC):
-    """Steps of a block Cholesky factorization on dense matrices, of which only lower triangles count."""
+class OnCpu:
+    """Steps of a block Cholesky factorization on dense matrices, of which only lower triangles count: LAPACK and BLAS.
 
-    @abstractmethod
-    def matrices(self, values: Tensor) -> Any:
-        """Matrices ``(E, m, n)`` as these work on them."""
-
-    @abstractmethod
-    def vectors(self, values: Tensor) -> Any:
-        """A copy of vectors ``(n, c)`` as these work on them."""
-
-    @abstractmethod
-    def tensor(self, vectors: Any) -> Tensor:
-        """The other way around."""
-
-    @abstractmethod
-    def index(self, numbers: Array) -> Any:
-        """Numbers of unknowns, by which vectors are indexed."""
-
-    @abstractmethod
-    def zeros(self, height: int, width: int) -> Any:
-        """A matrix of zeros."""
-
-    @abstractmethod
-    def cholesky(self, matrix: Any, shift: float) -> Any:
-        """The lower Cholesky factor of a matrix plus ``shift`` times one, in the matrix's place.
-
-        Raises:
-            numpy.linalg.LinAlgError: it is not positive definite.
-        """
-
-    @abstractmethod
-    def divided(self, below: Any, corner: Any) -> Any:
-        """A matrix times the inverse of a factor's adjoint, in the matrix's place."""
-
-    @abstractmethod
-    def lessened(self, rest: Any, below: Any) -> Any:
-        """A matrix less another times its own adjoint, in the first one's place."""
-
-    @abstractmethod
-    def solved(self, corner: Any, right: Any, *, adjoint: bool) -> Any:
-        """The solution for a factor, or for its adjoint."""
-
-    @abstractmethod
-    def times(self, below: Any, right: Any, *, adjoint: bool) -> Any:
-        """A matrix, or its adjoint, times vectors."""
-
-
-class OnCpu(DenseKernels):
-    """Kernels of LAPACK and BLAS for real or complex matrices, without SciPy's checks: those take longer for small ones."""
+    Without SciPy's checks: those take longer for small ones.
+    """
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._kind = np.dtype(np.complex128 if dtype.is_complex else np.float64)
@@ -78,22 +32,32 @@ class OnCpu(DenseKernels):
         self._trsm, self._herk, self._trsv, self._gemv, self._gemm = scipy.linalg.get_blas_funcs(names, like)
 
     def matrices(self, values: Tensor) -> Any:
+        """Matrices ``(E, m, n)`` as these work on them."""
         return values.numpy()
 
     def vectors(self, values: Tensor) -> Any:
+        """A copy of vectors ``(n, c)`` as these work on them."""
         # What serves one vector alone is faster.
         return (values[:, 0] if values.shape[1] == 1 else values).numpy().copy()
 
     def tensor(self, vectors: Any) -> Tensor:
+        """The other way around."""
         return torch.from_numpy(vectors).view(len(vectors), -1)
 
     def index(self, numbers: Array) -> Any:
+        """Numbers of unknowns, by which vectors are indexed."""
         return numbers
 
     def zeros(self, height: int, width: int) -> Any:
+        """A matrix of zeros."""
         return np.zeros((height, width), dtype=self._kind, order="F")
 
     def cholesky(self, matrix: Any, shift: float) -> Any:
+        """The lower Cholesky factor of a matrix plus ``shift`` times one, in the matrix's place.
+
+        Raises:
+            numpy.linalg.LinAlgError: it is not positive definite.
+        """
         diagonal = np.arange(len(matrix))
         matrix[diagonal, diagonal] += shift
         corner, failed = self._potrf(matrix, lower=1, clean=1, overwrite_a=1)
@@ -102,24 +66,28 @@ class OnCpu(DenseKernels):
         return corner
 
     def divided(self, below: Any, corner: Any) -> Any:
+        """A matrix times the inverse of a factor's adjoint, in the matrix's place."""
         return self._trsm(1.0, corner, below, side=1, lower=1, trans_a=2, overwrite_b=1)
 
     def lessened(self, rest: Any, below: Any) -> Any:
+        """A matrix less another times its own adjoint, in the first one's place."""
         return self._herk(-1.0, below, beta=1.0, c=rest, lower=1, overwrite_c=1)
 
     def solved(self, corner: Any, right: Any, *, adjoint: bool) -> Any:
+        """The solution for a factor, or for its adjoint."""
         if right.ndim == 1:
             return self._trsv(corner, right, lower=1, trans=2 * adjoint)
         return self._trsm(1.0, corner, right, lower=1, trans_a=2 * adjoint)
 
     def times(self, below: Any, right: Any, *, adjoint: bool) -> Any:
+        """A matrix, or its adjoint, times vectors."""
         if right.ndim == 1:
             return self._gemv(1.0, below, right, trans=2 * adjoint)
         return self._gemm(1.0, below, right, trans_a=2 * adjoint)
 
 
-class OnDevice(DenseKernels):
-    """Kernels of PyTorch, on the device that is given."""
+class OnDevice:
+    """The same steps by PyTorch, on the device that is given."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._like = torch.empty(0, dtype=dtype, device=device)
@@ -131,8 +99,7 @@ class OnDevice(DenseKernels):
         return values.clone()
 
     def tensor(self, vectors: Any) -> Tensor:
-        found: Tensor = vectors
-        return found
+        return vectors
 
     def index(self, numbers: Array) -> Any:
         return torch.from_numpy(numbers).to(self._like.device)
@@ -159,6 +126,9 @@ class OnDevice(DenseKernels):
 
     def times(self, below: Any, right: Any, *, adjoint: bool) -> Any:
         return (below.mH if adjoint else below) @ right
+
+
+DenseKernels = OnCpu | OnDevice
 
 
 def kernels(dtype: torch.dtype, device: torch.device) -> DenseKernels:

@@ -232,11 +232,6 @@ def summary_files() -> list[bytes]:
     return _written(write, "summary.json")
 
 
-def read_summary(path: Path, _: random.Random) -> None:
-    """Read a summary."""
-    report.read_summary(path)
-
-
 def netcdf_files() -> list[bytes]:
     """Version 3 as sciml writes it, versions 3 and 4 as xarray does, with scales, packed numbers and times."""
     import xarray
@@ -396,7 +391,6 @@ READERS = {
     "csv": Reader(".csv", csv_files, (mutations.fields,) * 3, read_csv),
     "hdf5": Reader(".h5", hdf5_files, _HDF5, read_hdf5),
     "checkpoint": Reader(".pt", checkpoint_files, _SAVED, read_checkpoint),
-    "summary": Reader(".json", summary_files, (mutations.json_values,), read_summary),
     "runs": Reader(".json", record_files, (mutations.json_values,), read_record),
     "netcdf": Reader(".nc", netcdf_files, (*_HDF5, _near(b"CDF", reach=256)), read_netcdf),
     "parquet": Reader(".parquet", parquet_files, _FOOTER, read_parquet),
