@@ -17,6 +17,11 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """A `` Did you mean 'x'?`` when one of ``names`` is close to ``name``, otherwise an empty string."""
     close = difflib.get_close_matches(str(name), list(names), n=1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sciml._text import among, extra, listed
+from sciml._text import among, extra, first_line, listed
 from sciml.data import archive
 from sciml.deploy.fmu import functional_mockup
 from sciml.errors import FileError, ModelError, ProblemError
@@ -175,7 +175,7 @@ def _recorded(values: Callable[[Tensor], Tensor], points: Tensor) -> fx.GraphMod
         graph = make_fx(values)(points)
     except Exception as error:
         # Whatever a module does that cannot be followed, torch refuses with an exception of its own kind.
-        why = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        why = first_line(error)
         raise ModelError(
             f"the trial function cannot be cut out as a graph of torch operations ({type(error).__name__}: {why}): keep its "
             "forward free of choices that depend on values of the points; or sciml.distil(solution) makes one network of it"
@@ -264,7 +264,7 @@ def _onnx(module: nn.Module, points: Tensor, about: dict[str, Any]) -> bytes:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ModelError(
-            f"ONNX cannot hold this trial function ({str(cause).strip().splitlines()[0]}): a .pt2 file can; or "
+            f"ONNX cannot hold this trial function ({first_line(cause)}): a .pt2 file can; or "
             "sciml.distil(solution) makes one network of it"
         ) from error
     assert program is not None
@@ -297,7 +297,7 @@ def session_of(content: bytes) -> Callable[[Tensor], Tensor]:
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        why = str(error).strip().splitlines()[0]
+        why = first_line(error)
         raise ModelError(
             f"onnxruntime cannot run this graph ({why}): a function of it may exist in float32 alone, dtype='float32'"
         ) from error
@@ -318,7 +318,7 @@ def _compared(program: Any, points: Sequence[Tensor], expected: Sequence[Tensor]
         try:
             gap = (program(each) - truth).abs() / scale
         except (RuntimeError, ValueError) as error:
-            why = str(error).strip().splitlines()[0]
+            why = first_line(error)
             raise ModelError(
                 f"the trial function cannot be cut out as a graph of torch operations: it holds for {_RECORDED} points alone "
                 f"({why}); keep its forward free of len(points) and int(...) of sizes, which are constants of a graph: take "

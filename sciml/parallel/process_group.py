@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sciml._text import first_line
 from sciml.errors import SciMLError, SolverError
 
 T = TypeVar("T")
@@ -215,7 +216,7 @@ def _begin() -> None:
     except (RuntimeError, ValueError) as error:
         at = f"{os.environ.get('MASTER_ADDR', '?')}:{os.environ.get('MASTER_PORT', '?')}"
         taken = "address already in use" in str(error).lower()
-        why = "its port is in use; name another, torchrun --master-port PORT" if taken else str(error).splitlines()[0]
+        why = "its port is in use; name another, torchrun --master-port PORT" if taken else first_line(error)
         raise SolverError(f"the processes of this fit do not find each other at {at}: {why}") from error
     atexit.register(lambda: dist.is_initialized() and dist.destroy_process_group())
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from sciml._text import first_line
 from sciml.errors import SciMLError, SolverError
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def predicted(trial: nn.Module, points: Tensor) -> Tensor:
 
 
 def _failed(what: str, error: BaseException) -> str:
-    first = (str(error) or type(error).__name__).splitlines()[0]
+    first = first_line(error)
     return (
         f"memory does not suffice {what} ({first}): use a smaller model, a solver without dense matrices (sciml.LBFGS, "
         "sciml.Adam(batch=...)), or another device"

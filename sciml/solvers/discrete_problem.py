@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sciml._text import listed, nearest
+from sciml._text import first_line, listed, nearest
 from sciml.data import Table
 from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.geometry import (
@@ -165,7 +165,7 @@ def device_of(device: str | torch.device, work: float = math.inf) -> torch.devic
         # To ask a GPU itself takes a second and half a gigabyte: one that is there need not be asked.
         found = found if automatic else torch.empty(0, device=found).device
     except (RuntimeError, AssertionError, TypeError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = first_line(error)
         there = f"there are {torch.cuda.device_count()} GPU(s) here"
         raise SolverError(f"device {str(device)!r} cannot be used ({why}); {there}: use 'auto' or 'cpu'") from error
     return found
