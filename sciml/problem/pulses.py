@@ -89,7 +89,7 @@ def sudden_changes(problem: Problem, stops: Sequence[float]) -> list[tuple[float
         values = all(not index and _spreads(problem, name) for name, index in problem.system.asked(term))
         if not values or not isinstance(term.place, OnFaces | Interface) or not _at_all_times(term.place, time):
             continue
-        sample, seen = draw(term.place, problem.domain, _ON_FACES, np.random.default_rng(0)), _residual(problem, term)
+        sample, seen = draw(term.place, problem.domain, _ON_FACES, np.random.default_rng(0)), at_same_jets(problem, term)
         times = torch.tensor(stops, dtype=torch.float64)
         normals = None if sample.normals is None else sample.normals.repeat_interleave(len(stops), 0)
         at = [seen(_moved(sample.points[0], column, each), normals).view(-1, len(stops)) for each in (times, times + soon)]
@@ -146,7 +146,7 @@ def _moved(points: Points, column: int, times: Tensor) -> Points:
 def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]:
     """The middles of the narrow features of one residual, and the places of its jumps."""
     low, high = problem.domain.lower[column], problem.domain.upper[column]
-    seen = _residual(problem, term)
+    seen = at_same_jets(problem, term)
     count = 1 if len(problem.coordinates) == 1 else _INSIDE if isinstance(term.place, Interior | Within) else _ON_FACES
     sample = draw(term.place, problem.domain, count, np.random.default_rng(0))
     points, normals = sample.points[0], sample.normals
@@ -176,7 +176,7 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
     return torch.cat(narrow), torch.cat(sudden)
 
 
-def _residual(problem: Problem, term: Term) -> Callable[[Points, Tensor | None], Tensor]:
+def at_same_jets(problem: Problem, term: Term) -> Callable[[Points, Tensor | None], Tensor]:
     """A residual by points and normals, with the same fields and derivatives everywhere."""
     bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
 

@@ -28,6 +28,7 @@ from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.pulses import at_same_jets
 from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.projection import projected_on_boxes
 from sciml.slabs.system import Evaluated, Part, Site
@@ -71,6 +72,8 @@ _AVERAGED = 2**16
 # What polynomials of half the degree may miss of prescribed values, as a share of their range; how far around a tile these are
 # looked at, as a share of the tile, and how much denser than rows.
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
+# How often tiles at jumps are halved once more with each higher degree.
+_SMALLER = 2
 # So many tiles at jumps are few however many there are.
 _FEW_AT_JUMPS = 16
 # What of the variation along the longest side is left along short ones.
@@ -206,7 +209,11 @@ class TileSpace:
             return self.finer(halved).towards(self.corners[singular])
         if (model := self.model).alike:
             return None
-        return self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
+        found = self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
+        # Whatever the degree, the smallest tiles at a jump miss as much: smaller ones show how much.
+        for _ in range(_SMALLER if found is not None and len(self.names) <= 2 else 0):
+            found = found.finer(found._oscillating() & (found.levels >= _TOWARDS))
+        return found
 
     @cached_property
     def corners(self) -> Corners:
@@ -262,7 +269,7 @@ class TileSpace:
         return found
 
     def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:
-        """Tiles halved where few of them do not resolve prescribed values: so many times where these jump."""
+        """Tiles halved where few of them do not resolve what conditions impose: so many times where that jumps."""
         found = self
         for _ in range(times if len(self.names) <= 2 else 0):
             marked = found._oscillating()
@@ -274,20 +281,24 @@ class TileSpace:
 
     @cached_property
     def _at_jumps(self) -> Tensor:
-        """Small tiles at jumps of prescribed values, ``(T,)``: what is left there is left on tiles of any size."""
+        """Small tiles at jumps of what conditions impose, ``(T,)``: what is left there is left on tiles of any size."""
         # In space values jump along curves, at which tiles are not few.
         small, model = (self.levels >= _TOWARDS) & (len(self.names) <= 2), self.model
         jumps = model.centers[small & self._oscillating()] if bool(small.any()) else model.centers[:0]
         near = _REACH * 2.0**-_TOWARDS * model.halves.amax(0)
         return small & ((model.centers[:, None] - jumps).abs() <= near).all(2).any(1)
 
+    @property
+    def at_jumps(self) -> float:
+        """Half the width of the smallest tiles at jumps, as a share of half the domain's; zero where there are none."""
+        return float(self.model.halves[self._at_jumps].min()) if bool(self._at_jumps.any()) else 0.0
+
     def _oscillating(self) -> Tensor:
-        """Data oscillation: on which tiles, ``(T,)``, prescribed values are no polynomials of half the degree, about."""
+        """Data oscillation: on which tiles, ``(T,)``, what conditions impose are no polynomials of half the degree, about."""
         count, model = len(self.model.live), self.model
         few = torch.nonzero((model.products / self._degrees).square().sum(1) <= 0.25)[:, 0]
         found = torch.zeros(count, dtype=torch.bool)
-        for field in self.problem.fields:
-            points, values = self._prescribed(field)
+        for points, values in self._imposed():
             point, tile = self._around(points)
             table = model.functions((points[point] - model.centers[tile]) / model.halves[tile], [0] * len(self.names))[:, few]
             squares = table.new_zeros(count, len(few), len(few)).index_add_(0, tile, table[:, :, None] * table[:, None])
@@ -309,20 +320,32 @@ class TileSpace:
         one, two = torch.cat(pairs).unique(dim=0).T
         return one, two
 
-    def _prescribed(self, field: str) -> tuple[Tensor, Tensor]:
-        """Places ``(n, D)`` in the coordinates of the tiles at which a field's values are prescribed, and these, ``(n,)``."""
-        places, found = [torch.zeros(0, len(self.names), dtype=torch.float64)], [torch.zeros(0, dtype=torch.float64)]
+    def _imposed(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Places ``(n, D)`` in the coordinates of the tiles, and what conditions impose there, ``(n,)``.
+
+        These are the prescribed values of each field, and on each side the residual of any other condition with the same jets
+        everywhere: where its data, its coefficients or its kind jump, that does, and derivatives of solutions are singular.
+        """
+        empty = torch.zeros(0, len(self.names), dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        values = {field: [empty] for field in self.problem.fields}
         time = self.problem.time
         for term in self.problem.terms():
             given = term.prescription
-            if given is None or given.field != field or given.index or not isinstance(term.place, OnFaces):
+            initial = time is not None and time not in self.names and term.place == OnFaces((Face(time, "lower"),))
+            if initial or not isinstance(term.place, OnFaces):
                 continue
-            if time is not None and time not in self.names and term.place == OnFaces((Face(time, "lower"),)):
-                continue
-            places.append(self._scaled(self._drawn(term, np.random.default_rng(0), _DENSER).points[0]))
-            points = self._whole(self._center + self._half * places[-1])
-            found.append(given.values(self.problem, points).detach())
-        return torch.cat(places), torch.cat(found)
+            sample = self._drawn(term, np.random.default_rng(0), _DENSER)
+            places = self._scaled(sample.points[0])
+            points = self._whole(self._center + self._half * places)
+            if given is not None and not given.index:
+                values[given.field].append((places, given.values(self.problem, points).detach()))
+            else:
+                sides = sample.faces or (len(places),)
+                yield from zip(
+                    places.split(sides), at_same_jets(self.problem, term)(points, sample.normals).split(sides), strict=True
+                )
+        for found in values.values():
+            yield torch.cat([each for each, _ in found]), torch.cat([each for _, each in found])
 
     def _drawn(self, term: Term, generator: np.random.Generator, denser: float = 1.0) -> PointSet:
         """Points of a condition, as dense as its tiles ask for, or denser."""

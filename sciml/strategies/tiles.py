@@ -152,7 +152,7 @@ class Tiles(Strategy):
             began, dearest = work.log.seconds, effort
             solved, steps, jump, hidden, squares = _solved(work, space, last, near=last is not None or self.on is not None)
             changes = {} if last is None else _changes(work, solved, last)
-            at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden)
+            at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden, space.at_jumps)
             # Without anything to compare with, or where no step is known, what is left on the rows has to do.
             judged = max(relative(solved) if last is None or not so_far.change else max(at_most.values()), jump, hidden)
             name = f"Tiles({model.extra_repr()})"
@@ -225,15 +225,27 @@ class _Refinements:
     misled: int = 0
     stuck: int = 0
     residuals: list[tuple[float, float]] = field(default_factory=list)
+    smallest: float = math.inf
+    floor: dict[str, float] = field(default_factory=dict)
 
-    def at_most(self, changes: Mapping[str, float], left: float, alike: bool, hidden: float) -> dict[str, float]:
-        """Hierarchical error estimate: how far off each field is at most, about, after a change by so much."""
+    def at_most(
+        self, changes: Mapping[str, float], left: float, alike: bool, hidden: float, smallest: float
+    ) -> dict[str, float]:
+        """Hierarchical error estimate: how far off each field is at most, about, after a change by so much.
+
+        What the ``smallest`` tiles at jumps miss shows only where they were halved: otherwise it is what it was.
+        """
         self.left, self.coarser = left, self.left
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
         # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
         unseen = 0.0 if alike else math.sqrt(left / max(self.coarser - left, _ALIKE * left, 1e-300))
         self.misled += hidden > 0
-        return {name: max(max(1.0, unseen) * each, hidden) for name, each in changes.items()}
+        halved, self.smallest = smallest < self.smallest, smallest
+        found = {name: max(max(1.0, unseen) * each, hidden) for name, each in changes.items()}
+        if not halved:
+            return {name: max(each, self.floor.get(name, 0.0)) for name, each in found.items()}
+        self.floor = found if smallest else {}
+        return found
 
     @property
     def to_come(self) -> float:

@@ -190,6 +190,20 @@ def test_residuals_that_stay_are_told():
     assert refined.stalled(0.1, singular=False) == ""
 
 
+def test_changes_that_fall_slowly_count_all_that_come():
+    refined = _Refinements()
+    for change, factor in ((1e-2, 1.0), (8e-3, 4.0), (1e-3, 1.0), (1e-3, 9.0)):
+        refined.at_most({"u": change}, 1.0, alike=True, hidden=0.0, smallest=0.0)
+        assert refined.to_come == pytest.approx(factor)
+
+
+def test_what_the_smallest_tiles_at_jumps_miss_shows_where_they_are_halved():
+    refined, told = _Refinements(), []
+    for change, smallest in ((1e-4, 2.0**-20), (1e-6, 2.0**-22), (1e-9, 2.0**-22), (1e-8, 2.0**-24)):
+        told.append(refined.at_most({"u": change}, 1.0, alike=True, hidden=0.0, smallest=smallest)["u"])
+    assert told == [1e-4, 1e-6, 1e-6, 1e-8]
+
+
 def test_near_a_fold_the_estimate_is_that_of_corrections_that_agree():
     solution = sciml.fit(NearTheFold(), strategy=sciml.strategies.Tiles())
     assert solution.error()["u"] < 3 * solution.estimated_error["u"]

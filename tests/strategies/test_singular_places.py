@@ -129,6 +129,64 @@ class HollowCube(sciml.Problem):
         return self.truth(x, y, z, t)
 
 
+STRIP = sciml.Box(x=(0, 1), y=(0, 0.5))
+
+
+def square_root(x, y):
+    return torch.hypot(x - 0.5, y).sqrt() * torch.cos(torch.atan2(y, x - 0.5) / 2)
+
+
+def w_log_w(x, y):
+    w = torch.complex(x - 0.37, y)
+    return (w * torch.log(w)).real
+
+
+class Harmonic(sciml.Problem):
+    domain = STRIP
+    fields = ["u"]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+
+class Junction(Harmonic):
+    """One condition that is a value to the left of a point, and a flux to the right: the square root of a distance."""
+
+    conditions = [sciml.Dirichlet(u=square_root, on=STRIP.boundary - STRIP.face(y=0))]
+
+    @sciml.condition(on=STRIP.face(y=0))
+    def held(self, u, x, y):
+        return torch.where(x < 0.5, u, d(u, y))
+
+    def reference(self, x, y):
+        return square_root(x, y)
+
+
+class Exchange(Harmonic):
+    """A coefficient of exchange that jumps within a side: the real part of w log(w)."""
+
+    conditions = [
+        sciml.Dirichlet(u=w_log_w, on=STRIP.boundary - STRIP.face(y=0)),
+        sciml.Robin(
+            u=lambda x, y: torch.where(x < 0.37, math.pi + 3 * w_log_w(x, y), 0.0),
+            coefficient=lambda x: torch.where(x < 0.37, 3.0, 0.0),
+            on=STRIP.face(y=0),
+        ),
+    ]
+
+    def reference(self, x, y):
+        return w_log_w(x, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", [Junction, Exchange])
+def test_conditions_that_jump_within_a_side(problem):
+    solution = sciml.fit(problem(), strategy=sciml.strategies.Tiles())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < min(1e-6, 2 * solution.estimated_error["u"])
+
+
 @pytest.mark.filterwarnings("ignore::sciml.ConditionWarning")
 def test_a_square_with_one_hot_side():
     solution = sciml.fit(HotSide())
@@ -342,11 +400,20 @@ def test_tiles_are_graded_towards_jumps_of_prescribed_values():
     class Rough(HalfRim):
         conditions = [sciml.Dirichlet(u=lambda x, y: torch.sin(90 * x) * torch.cos(80 * y), on=DISK.boundary)]
 
+    for problem, middle in ((Junction, [0.0, -1.0]), (Exchange, [-0.26, -1.0])):
+        graded = TileSpace.laid(problem(), ("x", "y"), (4, 2), 6).resolving_data()
+        assert int(graded.levels.max()) == 20
+        assert np.allclose(graded.model.centers[graded.levels >= 19].numpy(), middle, atol=1e-4)
+
     # What rounding leaves of one number is no jump.
     alike = TileSpace.laid(plane(SQUARE, [sciml.Dirichlet(u=1.0, on=SQUARE.boundary)]), ("x", "y"), (6, 6), 8)
     assert not bool(alike._oscillating().any())
+
+    class Blowing(HalfRim):
+        conditions = [sciml.Robin(u=lambda x: torch.sin(x), coefficient=lambda y: torch.exp(y), on=DISK.boundary)]
+
     # Few tiles are halved for what is resolved, or what no few tiles resolve.
-    for problem in (Smooth, Same, Rough):
+    for problem in (Smooth, Same, Rough, Blowing):
         laid = TileSpace.laid(problem(), ("x", "y"), (6, 6), 8)
         assert len(laid.resolving_data().model.live) < 3 * len(laid.model.live)
 
