@@ -57,7 +57,7 @@ _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
-_SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.5, 1e-6, 1e-3, 10.0
+_SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
@@ -208,7 +208,13 @@ class Tiles(Strategy):
         # As many on a long domain as on a square one.
         space = _in_space(work.problem)
         longer = max(space) / math.prod(space) ** (1 / len(space))
-        return [(_cubes(work.problem, count * longer), degree) for count, degree in _LEVELS[work.dimension]]
+        levels = [(_cubes(work.problem, count * longer), degree) for count, degree in _LEVELS[work.dimension]]
+        for number, (counts, degree) in enumerate(levels[1:], 1):
+            coarser, before = levels[number - 1]
+            # Where no more tiles lie across a thin domain, its finer levels would hide what these miss.
+            as_many = any(one <= two for one, two in zip(counts, coarser, strict=True))
+            levels[number] = counts, max(degree, before + as_many)
+        return levels
 
 
 @dataclass

@@ -185,6 +185,11 @@ def test_residuals_that_stay_are_told():
     refined.change = 1e-6
     assert "no solution" in refined.stalled(1e-4, singular=False)
     assert refined.stalled(1e-4, singular=True) == ""
+    # Beside corners that bound no second derivatives residuals fall slowly.
+    slow = _Refinements()
+    for change, residual in ((math.inf, 1.5e-3), (1.6e-4, 1.06e-4), (2.8e-7, 9.1e-5)):
+        slow.change = change
+        assert slow.stalled(residual, singular=False) == ""
     # Where the equations held before they have a solution.
     refined.change = 1e-7
     assert refined.stalled(0.1, singular=False) == ""

@@ -1,5 +1,6 @@
 """Polynomials on tiles that the domain cuts: holes, nonlinear equations, systems, three coordinates, time; and their rows."""
 
+import itertools
 import math
 
 import numpy as np
@@ -535,3 +536,48 @@ def test_where_no_step_is_known_the_residual_judges():
     found = candidate(Tiles(), workspace(Dry()))
     assert found.residual > 0.1
     assert not found.accepted
+
+
+class Aquifer(sciml.Problem):
+    """A layer a hundred times as long as it is high, which conducts a hundred times as well along as across it."""
+
+    domain = sciml.Polygon(
+        [(0, 0), (100, 0), (100, 1), (0, 1)], names=("x", "z"), edges={"base": 0, "right": 1, "top": 2, "left": 3}
+    )
+    fields = ["h"]
+
+    @staticmethod
+    def head(x, z):
+        waves = [(1, 10.0), (3, 2.0), (20, 1.0)]
+        k = [number * math.pi / 100 for number, _ in waves]
+        return 100 + sum(
+            a * torch.cos(q * x) * torch.cosh(10 * q * z) / math.cosh(10 * q) for q, (_, a) in zip(k, waves, strict=True)
+        )
+
+    conditions = [
+        sciml.Dirichlet(h=head, on=domain.piece("top")),
+        sciml.Neumann(h=0.0, on=domain.piece("base", "left", "right")),
+    ]
+
+    @sciml.equation
+    def balance(self, h, x, z):
+        return 100 * d(h, x, x) + d(h, z, z)
+
+    def reference(self, x, z):
+        return self.head(x, z)
+
+
+def test_finer_levels_of_a_thin_domain_are_finer_across_it_too():
+    levels = sciml.strategies.Tiles()._levels(workspace(Aquifer()))
+    for (coarse, before), (fine, degree) in itertools.pairwise(levels):
+        assert degree > before or all(one > two for one, two in zip(fine, coarse, strict=True))
+
+
+@pytest.mark.slow
+def test_an_aquifer_is_solved_as_well_as_is_told():
+    found = candidate(sciml.strategies.Tiles(), workspace(Aquifer()))
+    assert not found.doubt
+    points = found.discrete.fresh[0].sample.points[0]
+    truth = Aquifer().head(*points.T)
+    off = float((found.discrete.trial(points)[:, 0] - truth).norm() / truth.norm())
+    assert off < min(1e-7, found.at_most["h"])
