@@ -146,8 +146,12 @@ def trajectory(
     budget: Budget,
     chosen: str = "auto",
     events: list[Callable[[float, Array], float]] | None = None,
+    **options: Any,
 ) -> Trajectory:
-    """Integrate a batch of states ``(len(system.state), n)`` together, with the same steps for all of them."""
+    """Integrate a batch of states ``(len(system.state), n)`` together, with the same steps for all of them.
+
+    ``options`` are those of SciPy's methods.
+    """
     rows, size = start.shape
 
     def batch(t: float, y: Array) -> tuple[Array, Array, dict[str, Tensor]]:
@@ -169,6 +173,7 @@ def trajectory(
         implicit={"vectorized": True},
         events=events or None,
         stops=system.stops,
+        **options,
     )
     found = tuple(zip(result.t_events, result.y_events, strict=True)) if events else ()
     return Trajectory(lambda t: result.sol(t).reshape(rows, size, len(t)), result.t, method, found)

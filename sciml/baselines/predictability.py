@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ _BESIDE, _AS_LARGE = 1e-7, 1e-2
 _FORETOLD = 1e-2
 _TIMES = 2000
 _ROUGHLY, _CLOSE, _CLOSELY = 1e-6, 1e-3, 1e-8
+# An absolute tolerance that keeps steps at zeros from vanishing, and nothing else.
+_NOTHING = 1e-60
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,10 @@ class Predictability:
         )
 
 
-def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], budget: Budget) -> Predictability:
+def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], budget: Budget, **options: Any) -> Predictability:
     """Finite-time Lyapunov exponent: how errors grow along a path all of whose initial values are given.
+
+    ``options`` are those of SciPy's LSODA.
 
     Raises:
         IntegrationError: it blows up, or the time is over.
@@ -74,7 +79,7 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     start[:, 1] += _BESIDE * natural * np.random.default_rng(0).choice([-1.0, 1.0], len(natural))
     # Whether a path is stiff is not known. With this tolerance LSODA takes as many evaluations as DOP853 with the rough one, is
     # closer than that, and takes a tenth where the path is stiff.
-    path = trajectory(system, start, end, constants, _CLOSELY, budget, "LSODA")
+    path = trajectory(system, start, end, constants, _CLOSELY, budget, "LSODA", **options)
     times = np.linspace(begin, end, _TIMES)
     states = path.dense(times)
     # What an error is measured by is how large the solution was until then.
@@ -116,13 +121,24 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
         return None
     if math.isfinite(horizon := found.horizon(min(error, _ROUGHLY))):
         return found.said(system.coordinate, horizon)
+    since = _parted(found, trial, tolerance)
+    if since is None:
+        return None
+    try:
+        # What became tiny before it grew again is lost in an absolute tolerance, and not in a relative one.
+        closely = _parted(predictability(system, constants, Budget(seconds), atol=_NOTHING), trial, tolerance)
+    except IntegrationError:
+        closely = since
+    if closely is None:
+        return None
+    return f"SciPy's integration of the same equations differs from {system.coordinate} = {closely:.3g} on"
+
+
+def _parted(found: Predictability, trial: nn.Module, tolerance: float) -> float | None:
+    """From when on a path and a solution differ; None where they do not, or the path is no longer sure itself."""
     like = next(iter([*trial.buffers(), *trial.parameters()]))
     with torch.no_grad():
         values = trial(torch.from_numpy(found.times[:, None]).to(like)).double().cpu().numpy().T
     apart = (np.abs(values - found.states) / found.sizes[:, None]).max(axis=0)
-    # Where the rough path is no longer sure itself, it says nothing.
     wrong = (apart > tolerance) & (found.growth + math.log(_ROUGHLY) < math.log(_CLOSE))
-    if wrong.any():
-        since = found.times[wrong.argmax()]
-        return f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on"
-    return None
+    return float(found.times[wrong.argmax()]) if wrong.any() else None

@@ -133,3 +133,34 @@ def test_a_wrong_solution_is_doubted():
 def test_nothing_is_said_of_other_problems():
     heat = sciml.gallery.problem("heat_rod")
     assert doubt(heat, sciml.fit(heat).trial, 1e-9, 10.0) is None
+
+
+class Delayed(sciml.Problem):
+    """x decays to 1e-9 before it grows again: with an absolute tolerance it would do so too early."""
+
+    domain = sciml.Interval(t=(0, 3))
+    fields = ["x"]
+    conditions = [sciml.Initial(x=0.5)]
+
+    @sciml.equation
+    def balance(self, x, t):
+        return d(x, t) - 40 * ((t - 1) * x - x**3)
+
+
+def test_what_becomes_tiny_and_grows_again_is_doubted_only_where_it_is_wrong():
+    solution = sciml.fit(Delayed())
+    assert solution.success, solution.message
+    # The reciprocal square obeys a linear equation; its integral by quadrature.
+    inverse, _ = scipy.integrate.quad(lambda s: 80 * math.exp(-40 * ((2 - 1) ** 2 - (s - 1) ** 2)), 0, 2, epsrel=1e-12)
+    exact = (4 * math.exp(-40 * ((2 - 1) ** 2 - 1)) + inverse) ** -0.5
+    assert float(solution(t=2.0)["x"]) == pytest.approx(exact, rel=1e-6)
+
+    class Early(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("shift", torch.tensor(0.1, dtype=torch.float64))
+
+        def forward(self, points):
+            return solution.trial((points + self.shift).clamp(max=3.0))
+
+    assert "differs from t" in doubt(Delayed(), Early(), 1e-9, 10.0)
