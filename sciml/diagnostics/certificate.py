@@ -81,7 +81,7 @@ class Certificate:
         fields = bool(problem.equations) and len(problem.equations) < len(problem.fields)
         inference, obstacle = blank, ""
         if values and not measured and all(map(math.isfinite, values.values())):
-            inference = from_equations(setup.objective(setup.held))
+            inference = setup.inference or from_equations(setup.objective(setup.held))
         elif not all(map(math.isfinite, values.values())):
             obstacle = "an unknown is not finite"
         elif values or (measured and fields):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
@@ -50,6 +51,12 @@ class TileRows:
         found = [self._weighted(site) for site in self._sites]
         self._weights = [weights for weights, _ in found]
         self._nodes = TileNodes(space, [reach for _, reach in found])
+
+    def at(self, raw: Mapping[str, Tensor]) -> TileRows:
+        """The same rows at other raw numbers of the unknowns."""
+        found = copy.copy(self)
+        found._raw = dict(raw)
+        return found
 
     def _weighted(self, site: Site) -> tuple[Tensor, Reach]:
         """What a site's rows are multiplied by, from jets of natural size, for a whole iteration; and what they ask for."""

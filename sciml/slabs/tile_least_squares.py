@@ -23,6 +23,8 @@ _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out.
 _UNSEEN = 1e-10
 _REFINEMENTS, _REFINED = 30, 1e-13
+# What coefficients leave of an unknown's rows, as a share, where they can imitate it.
+_IMITATED = 1e-7
 
 
 # Rows that join pairs of tiles ``(P, 2)``: matrices ``(P, m, 2 F K)`` and values ``(P, m, c)``, padded by zeros.
@@ -75,13 +77,37 @@ class TileLinearization:
         """The derivatives of all coefficients by each of the unknowns, ``(q, T, F, K)``, or None where that fails."""
         return self._solved(slice(1, None))
 
+    def varied(self, damping: float = 0.0) -> tuple[Tensor, Tensor] | None:
+        r"""Variable projection: the step for all coefficients and then unknowns, flat, and which of these rows see, ``(q,)``.
+
+        With the projection P onto what coefficients can do, :math:`(I - P) B\, \delta c = -(I - P) r` for the unknowns c. None
+        where the factorisation fails.
+
+        Reference: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
+        variables separate, SIAM Journal on Numerical Analysis 10 (1973).
+        """
+        if not self._factored(damping):
+            return None
+        found, left = self._rows.projected(self._values)
+        solved = -torch.stack([self._of(each) for each in found.unbind(2)])
+        sizes = torch.cat([values.flatten(0, 1) for values in self._values])[:, 1:].norm(dim=0).clamp_min(1e-300)
+        _, singular, right = torch.linalg.svd(left[:, 1:] / sizes, full_matrices=False)
+        blind = (right[singular <= _IMITATED].abs() > _IMITATED).any(0)
+        move = -torch.linalg.lstsq(left[:, 1:] / sizes, left[:, :1], driver="gelsd", rcond=_IMITATED).solution[:, 0] / sizes
+        return torch.cat([(solved[0] + torch.tensordot(move, solved[1:], dims=1)).flatten(), move]), ~blind
+
     def _solved(self, columns: slice, damping: float = 0.0) -> Tensor | None:
-        try:
-            self._rows.factor(damping)
-        except np.linalg.LinAlgError:
+        if not self._factored(damping):
             return None
         found = self._rows.solve([values[:, :, columns] for values in self._values])
         return -torch.stack([self._of(each) for each in found.unbind(2)])
+
+    def _factored(self, damping: float) -> bool:
+        try:
+            self._rows.factor(damping)
+        except np.linalg.LinAlgError:
+            return False
+        return True
 
 
 def combinations(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -185,6 +211,16 @@ class TileLeastSquares:
 
         They are the values of the tiles' rows, ``(T, m, c)``, then those of each joined ones'.
         """
+        # From coefficients of the combinations to those of the products.
+        return torch.bmm(self._turn, self._combined(values, most)).cpu()
+
+    def projected(self, values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """As ``solve``, and what is left of all values, ``(M, c)``."""
+        found = self._combined(values, _REFINEMENTS)
+        left = [own.to(self._device) - image for own, image in zip(values, self._product(found), strict=True)]
+        return torch.bmm(self._turn, found).cpu(), torch.cat([each.flatten(0, 1) for each in left]).cpu()
+
+    def _combined(self, values: Sequence[Tensor], most: int) -> Tensor:
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = [each.to(self._device) for each in values]
         found = self._slopes.new_zeros(self._count, self._width, rows[0].shape[2])
@@ -208,8 +244,7 @@ class TileLeastSquares:
             if not bool(going.any()):
                 break
             direction = torch.where(going, ready + (size / before) * direction, 0.0)
-        # From coefficients of the combinations to those of the products.
-        return torch.bmm(self._turn, found).cpu()
+        return found
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:

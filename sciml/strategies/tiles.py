@@ -23,6 +23,7 @@ from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
+from sciml.uncertainty.covariance import from_refinement
 
 MOST_COORDINATES = 3
 
@@ -55,6 +56,8 @@ _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 _ASTRAY, _MISLED = 12, 4
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
+# How far the raw numbers of constants move in one step.
+_NEAREST = 0.1
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
 _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
@@ -114,14 +117,15 @@ class Tiles(Strategy):
             return f"it has more than {MOST_COORDINATES} coordinates"
         if isinstance(self.tiles, tuple) and len(self.tiles) != work.dimension:
             return f"it has {work.dimension} coordinates, and tiles are given for {len(self.tiles)}"
-        if work.problem.unknowns or work.measurements is not None:
-            return "it has unknown constants or measurements"
+        if work.measurements is not None:
+            return "it has measurements"
         return untied(work.problem) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         target, budget = work.target(_EXACT), work.log.budget
         found: Candidate | None = None
         last: DiscreteProblem | None = None
+        problem = work.problem
         so_far = _Refinements()
         began, dearest, alike = work.log.seconds, math.inf, True
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
@@ -150,7 +154,9 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
-            solved, steps, jump, hidden, squares = _solved(work, space, last, near=last is not None or self.on is not None)
+            solved, steps, jump, hidden, squares, seen = _solved(
+                work, space, last, near=last is not None or self.on is not None
+            )
             changes = {} if last is None else _changes(work, solved, last)
             at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden, space.at_jumps)
             # Without anything to compare with, or where no step is known, what is left on the rows has to do.
@@ -165,8 +171,12 @@ class Tiles(Strategy):
             unsolved = _unsolved(solved)
             stalled = so_far.stalled(unsolved, space.singular)
             apart = f"; {SINGULAR}" if space.singular else ""
-            reason = f"{solved_how(work.linear)[0]}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
+            how = solved_how(work.linear and not work.problem.unknowns)[0]
+            reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             at_most = {name: so_far.to_come * each for name, each in at_most.items()}
+            if solved.raw:
+                before, relative_error = {} if last is None else last.raw, max(at_most.values(), default=math.nan)
+                solved = replace(solved, inference=from_refinement(problem.unknowns, solved.raw, before, relative_error, seen))
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
             # Corrections by smooth functions say nothing of singular ones.
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
@@ -324,52 +334,84 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     # The singular function of an edge has second derivatives that no square integral bounds: on large tiles least squares go
     # elsewhere, and what is left says nothing.
     in_space = work.dimension == 3 and problem.time is None
-    return found.towards(found.reentrant) if in_space else found.resolving_data()
+    # Of eigenfunctions, too, those that are not smooth would have no minimum of their own.
+    found = found.towards(found.reentrant) if in_space or work.problem.unknowns else found
+    return found if in_space else found.resolving_data()
 
 
 def _solved(
     work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool
-) -> tuple[DiscreteProblem, int, float, float, Tensor]:
+) -> tuple[DiscreteProblem, int, float, float, Tensor, list[str]]:
     """The set-up with these tiles, solved; steps taken, the largest jump between tiles, what is left where the certificate does
-    not look, the sum of squares left on each.
+    not look, the sum of squares left on each, the unknown constants that rows see.
     """
     model = space.model
     trial = work.discrete.with_model(model).trial.cpu()
-    rows = TileRows(space.problem, space, trial, [work.seed, 10], accelerator=work.log.budget.accelerator)
-    shape = model.coefficients.shape
+    raw = {name: value.detach().cpu() for name, value in (work.discrete if last is None else last).raw.items()}
+    problem = work.problem if raw else space.problem
+    rows = TileRows(problem, space, trial, [work.seed, 10], raw, work.log.budget.accelerator)
+    shape, size, linear = model.coefficients.shape, model.coefficients.numel(), work.linear and not raw
+
+    def at(position: Tensor) -> tuple[TileRows, Tensor]:
+        values = dict(zip(raw, position[size:], strict=True))
+        return rows.at(values) if raw else rows, position[:size].view(shape)
 
     def compute() -> dict[str, object]:
         # Where no step is known, it is what is kept.
-        start = model.coefficients.clone() if last is None or work.linear else _begun(model, last)
-        merit = lambda position: sum(float(each.square().sum()) for each in rows.values(position.view(shape)))  # noqa: E731
-        if last is not None and not math.isfinite(merit(start.flatten())):
-            # Coarse polynomials may swing to where an equation overflows.
-            start = model.coefficients.clone()
+        start = model.coefficients.clone() if last is None or linear else _begun(model, last)
+        seen = torch.ones(len(raw), dtype=torch.bool)
+
+        def merit(position: Tensor) -> float:
+            here, coefficients = at(position)
+            return sum(float(each.square().sum()) for each in here.values(coefficients))
 
         def linearise(position: Tensor) -> DampedStep:
+            here, coefficients = at(position)
             try:
-                return rows.linearised(position.view(shape)).step
+                found = here.linearised(coefficients)
             except torch.linalg.LinAlgError:
                 # Rows that are not finite know no step.
                 return lambda damping: None
 
-        if work.linear:
-            step = linearise(start.flatten())(0.0)
-            found = start if step is None else start + step.view(shape)
-            return {"coefficients": found, "steps": 1, "loss": merit(found.flatten())}
+            def varied(damping: float) -> Tensor | None:
+                both = found.varied(damping)
+                if both is None:
+                    return None
+                seen.copy_(both[1])
+                # Between eigenvalues lie maxima of what is left: far steps would lead to any of them.
+                largest = float(both[0][size:].abs().max())
+                return both[0] * min(1.0, _NEAREST * max(1.0, float(position[size:].abs().max())) / max(largest, 1e-300))
+
+            return varied if raw else found.step
+
+        constants = torch.stack(list(raw.values())) if raw else torch.zeros(0, dtype=torch.float64)
+        if last is not None and not math.isfinite(merit(torch.cat([start.flatten(), constants]))):
+            # Coarse polynomials may swing to where an equation overflows.
+            start = model.coefficients.clone()
+        begin = torch.cat([start.flatten(), constants])
+        if linear:
+            step = linearise(begin)(0.0)
+            found = begin if step is None else begin + step
+            return {"coefficients": found[:size].view(shape), "raw": constants, "seen": seen, "steps": 1, "loss": merit(found)}
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
         settled, idle = (_NEARLY, 1) if near else (_SETTLED, _IDLE)
         method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
-        found, loss, steps = method.minimise(linearise, merit, start.flatten(), _STEPS, lambda: work.log.overdue)
-        return {"coefficients": found.view(shape), "steps": max(2, steps), "loss": loss}
+        found, loss, steps = method.minimise(linearise, merit, begin, _STEPS, lambda: work.log.overdue)
+        coefficients, constants = found[:size].view(shape), found[size:]
+        return {"coefficients": coefficients, "raw": constants, "seen": seen, "steps": max(2, steps), "loss": loss}
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
+    solved = work.discrete.with_model(model)
+    if raw:
+        after = dict(zip(raw, got["raw"], strict=True))
+        rows, solved = rows.at(after), solved.with_unknowns(after)
     # Where equations and conditions contradict each other, or at a minimum that is no solution, a layer at an end hides it.
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
-    return work.discrete.with_model(model), got["steps"], rows.jumps(found), hidden, rows.by_tile(found)
+    seen = [name for name, known in zip(raw, got["seen"], strict=True) if bool(known)] if raw else []
+    return solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen
 
 
 def sensitivities(

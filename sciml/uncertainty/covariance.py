@@ -360,6 +360,28 @@ def from_equations(objective: Objective) -> Inference:
     return Inference(found)
 
 
+def from_refinement(
+    unknowns: Mapping[str, Unknown],
+    raw: Mapping[str, torch.Tensor],
+    before: Mapping[str, torch.Tensor],
+    relative: float,
+    seen: Sequence[str],
+) -> Inference:
+    """Constants that equations determine, by how far a refinement moved them, and the ``relative`` error of the fields.
+
+    The larger of the two stands in place of a standard error; no number where there is no refinement ``before``, and infinity
+    for those that are not ``seen`` beside the fields.
+    """
+    found = {}
+    for name, each in unknowns.items():
+        value = float(each.value(raw[name]).detach())
+        error = max(abs(value - float(each.value(before[name]).detach())), relative * abs(value)) if before else math.nan
+        low, high = each.lower if each.lower is not None else -math.inf, each.upper if each.upper is not None else math.inf
+        error = error if name in seen else math.inf
+        found[name] = Estimate(value, error, max(low, value - error), min(high, value + error))
+    return Inference(found)
+
+
 def _without_loss(term: Term) -> Term:
     """A term whose rows are deviations, whatever the loss that was made of them."""
     if isinstance(term.evaluate, Observation) and term.evaluate.noise.robust:

@@ -581,3 +581,73 @@ def test_an_aquifer_is_solved_as_well_as_is_told():
     truth = Aquifer().head(*points.T)
     off = float((found.discrete.trial(points)[:, 0] - truth).norm() / truth.norm())
     assert off < min(1e-7, found.at_most["h"])
+
+
+class Oscillator(sciml.Problem):
+    """The ground state of the harmonic oscillator in a disk: E = 2."""
+
+    domain = sciml.Disk((0, 0), 4)
+    fields = ["u"]
+    E = sciml.Unknown(2.6)
+    conditions = [
+        sciml.Dirichlet(u=math.exp(-8), on=domain.boundary),
+        sciml.Point(u=1.0, at={"x": 0.0, "y": 0.0}),
+    ]
+
+    @sciml.equation
+    def schroedinger(self, u, x, y):
+        return (x * x + y * y - self.E) * u - sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        return torch.exp(-(x * x + y * y) / 2)
+
+
+class Membrane(sciml.Problem):
+    """The first mode of an L-shaped membrane (L. N. Trefethen and T. Betcke, Contemporary Mathematics 412, 2006)."""
+
+    domain = sciml.Polygon([(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)])
+    fields = ["u"]
+    k = sciml.Unknown(9.0)
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary), sciml.Point(u=1.0, at={"x": -0.4, "y": 0.4})]
+
+    @sciml.equation
+    def helmholtz(self, u, x, y):
+        return sciml.laplacian(u, x, y) + self.k * u
+
+
+class Doubtful(Oscillator):
+    """Two constants of which only the sum matters."""
+
+    shift = sciml.Unknown(0.1)
+
+    @sciml.equation
+    def schroedinger(self, u, x, y):
+        return (x * x + y * y - self.E - self.shift) * u - sciml.laplacian(u, x, y)
+
+
+def test_an_eigenvalue_beside_tiles_is_found_by_variable_projection():
+    solution = sciml.fit(Oscillator(), strategy=sciml.strategies.Tiles(6, 8))
+    found = solution.unknowns.loc["E"]
+    assert abs(found["estimate"] - 2) < min(1e-4, found["standard_error"])
+    assert solution.error()["u"] < 1e-5
+
+
+def test_constants_that_rows_do_not_tell_apart_are_no_success():
+    solution = sciml.fit(Doubtful(), strategy=sciml.strategies.Tiles(4, 6))
+    assert not solution.success
+    assert "do not determine E, shift" in solution.message
+    assert np.isinf(solution.unknowns["standard_error"]).all()
+
+
+@pytest.mark.slow
+def test_an_eigenvalue_of_a_disk():
+    solution = sciml.fit(Oscillator())
+    assert solution.success, solution.message
+    found = solution.unknowns.loc["E"]
+    assert abs(found["estimate"] - 2) < min(1e-6, found["standard_error"])
+
+
+def test_the_eigenvalue_of_a_singular_mode_is_the_one_next_to_where_it_begins():
+    # That of a smooth mode, 2 pi^2, has smaller residuals on coarse tiles.
+    found = sciml.fit(Membrane(), strategy=sciml.strategies.Tiles(6, 8)).unknowns.loc["k"]
+    assert abs(found["estimate"] - 9.6397238440219) < min(1e-3, found["standard_error"])
