@@ -211,7 +211,7 @@ class TileSpace:
             return None
         found = self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
         # Whatever the degree, the smallest tiles at a jump miss as much: smaller ones show how much.
-        for _ in range(_SMALLER if found is not None and len(self.names) <= 2 else 0):
+        for _ in range(_SMALLER if found is not None and bool(self._at_jumps.any()) else 0):
             found = found.finer(found._oscillating() & (found.levels >= _TOWARDS))
         return found
 
