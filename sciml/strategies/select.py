@@ -170,8 +170,8 @@ def _serving(work: Workspace) -> list[Strategy]:
             return []
     elif problem.unknowns:
         # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
-        elsewhere = "its domain is a box" if isinstance(problem.domain, Box) else "it starts in time" if problem.time else None
-        return [way for way, unless in ((Spectral(), None), (Tiles(), elsewhere)) if serves(way, unless)]
+        box_alone = "its domain is a box" if isinstance(problem.domain, Box) else None
+        return [way for way, unless in ((Spectral(), None), (Tiles(), box_alone)) if serves(way, unless)]
     march = TimeMarching()
     in_time = serves(march)
     in_slabs = march.unless_in_slabs(work) is None

@@ -119,6 +119,8 @@ class Tiles(Strategy):
             return f"it has {work.dimension} coordinates, and tiles are given for {len(self.tiles)}"
         if work.measurements is not None:
             return "it has measurements"
+        if work.problem.unknowns and work.problem.time is not None:
+            return "it has unknown constants, and starts in time"
         return untied(work.problem) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
