@@ -113,7 +113,8 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
         system = FirstOrderSystem(problem)
         if set(system.prescribed) != set(system.state):
             return None
-        found = predictability(system, constants, Budget(seconds))
+        budget = Budget(seconds)
+        found = predictability(system, constants, budget)
     except BlowUpError as error_of_path:
         return str(error_of_path)
     except (BaselineError, IntegrationError):
@@ -126,7 +127,7 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
         return None
     try:
         # What became tiny before it grew again is lost in an absolute tolerance, and not in a relative one.
-        closely = _parted(predictability(system, constants, Budget(seconds), atol=_NOTHING), trial, tolerance)
+        closely = _parted(predictability(system, constants, budget, atol=_NOTHING), trial, tolerance)
     except IntegrationError:
         closely = since
     if closely is None:

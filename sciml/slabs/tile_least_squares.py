@@ -77,11 +77,11 @@ class TileLinearization:
         """The derivatives of all coefficients by each of the unknowns, ``(q, T, F, K)``, or None where that fails."""
         return self._solved(slice(1, None))
 
-    def varied(self, damping: float = 0.0) -> tuple[Tensor, Tensor] | None:
+    def varied(self, damping: float, farthest: float) -> tuple[Tensor, Tensor] | None:
         r"""Variable projection: the step for all coefficients and then unknowns, flat, and which of these rows see, ``(q,)``.
 
-        With the projection P onto what coefficients can do, :math:`(I - P) B\, \delta c = -(I - P) r` for the unknowns c. None
-        where the factorisation fails.
+        With the projection P onto what coefficients can do, :math:`(I - P) B\, \delta c = -(I - P) r` for the unknowns c, of
+        which none moves farther than ``farthest``; coefficients follow. None where the factorisation fails, or is not finite.
 
         Reference: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
         variables separate, SIAM Journal on Numerical Analysis 10 (1973).
@@ -89,11 +89,15 @@ class TileLinearization:
         if not self._factored(damping):
             return None
         found, left = self._rows.projected(self._values)
+        if not bool(left.isfinite().all()):
+            return None
         solved = -torch.stack([self._of(each) for each in found.unbind(2)])
         sizes = torch.cat([values.flatten(0, 1) for values in self._values])[:, 1:].norm(dim=0).clamp_min(1e-300)
-        _, singular, right = torch.linalg.svd(left[:, 1:] / sizes, full_matrices=False)
-        blind = (right[singular <= _IMITATED].abs() > _IMITATED).any(0)
-        move = -torch.linalg.lstsq(left[:, 1:] / sizes, left[:, :1], driver="gelsd", rcond=_IMITATED).solution[:, 0] / sizes
+        image, singular, right = torch.linalg.svd(left[:, 1:] / sizes, full_matrices=False)
+        seen = singular > _IMITATED
+        move = -(right[seen].T @ ((image[:, seen].T @ left[:, 0]) / singular[seen])) / sizes
+        move = move * min(1.0, farthest / max(float(move.abs().max()), 1e-300))
+        blind = (right[~seen].abs() > _IMITATED).any(0)
         return torch.cat([(solved[0] + torch.tensordot(move, solved[1:], dims=1)).flatten(), move]), ~blind
 
     def _solved(self, columns: slice, damping: float = 0.0) -> Tensor | None:

@@ -69,7 +69,7 @@ _SMALL_ENOUGH = 20
 NEAR, _FEW_POINTS = 4, 0.02
 # Points at which the mean of a field is taken.
 _AVERAGED = 2**16
-# What polynomials of half the degree may miss of prescribed values, as a share of their range; how far around a tile these are
+# What polynomials of half the degree may miss of what conditions impose, as a share of its range; how far around a tile that is
 # looked at, as a share of the tile, and how much denser than rows.
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
 # How often tiles at jumps are halved once more with each higher degree.
@@ -211,7 +211,7 @@ class TileSpace:
             return None
         found = self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
         # Whatever the degree, the smallest tiles at a jump miss as much: smaller ones show how much.
-        for _ in range(_SMALLER if found is not None and bool(self._at_jumps.any()) else 0):
+        for _ in range(_SMALLER if bool(self._at_jumps.any()) else 0):
             found = found.finer(found._oscillating() & (found.levels >= _TOWARDS))
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -56,7 +57,7 @@ _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 _ASTRAY, _MISLED = 12, 4
 _STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
-# How far the raw numbers of constants move in one step.
+# How far the raw numbers of constants move in the first step; twice as far in each that follows.
 _NEAREST = 0.1
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
@@ -121,13 +122,14 @@ class Tiles(Strategy):
             return "it has measurements"
         if work.problem.unknowns and work.problem.time is not None:
             return "it has unknown constants, and starts in time"
+        if any(each.prior is not None for each in work.problem.unknowns.values()):
+            return "its unknown constants have priors, and there are no measurements"
         return untied(work.problem) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         target, budget = work.target(_EXACT), work.log.budget
         found: Candidate | None = None
         last: DiscreteProblem | None = None
-        problem = work.problem
         so_far = _Refinements()
         began, dearest, alike = work.log.seconds, math.inf, True
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
@@ -178,7 +180,9 @@ class Tiles(Strategy):
             at_most = {name: so_far.to_come * each for name, each in at_most.items()}
             if solved.raw:
                 before, relative_error = {} if last is None else last.raw, max(at_most.values(), default=math.nan)
-                solved = replace(solved, inference=from_refinement(problem.unknowns, solved.raw, before, relative_error, seen))
+                solved = replace(
+                    solved, inference=from_refinement(work.problem.unknowns, solved.raw, before, relative_error, seen)
+                )
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
             # Corrections by smooth functions say nothing of singular ones.
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
@@ -361,7 +365,7 @@ def _solved(
     def compute() -> dict[str, object]:
         # Where no step is known, it is what is kept.
         start = model.coefficients.clone() if last is None or linear else _begun(model, last)
-        seen = torch.ones(len(raw), dtype=torch.bool)
+        seen, taken = torch.ones(len(raw), dtype=torch.bool), itertools.count()
 
         def merit(position: Tensor) -> float:
             here, coefficients = at(position)
@@ -375,14 +379,15 @@ def _solved(
                 # Rows that are not finite know no step.
                 return lambda damping: None
 
+            # Between eigenvalues lie maxima of what is left: far steps would lead to any of them. Others may be far away.
+            farthest = _NEAREST * 2.0 ** next(taken) * max(1.0, float(position[size:].abs().max())) if raw else 0.0
+
             def varied(damping: float) -> Tensor | None:
-                both = found.varied(damping)
-                if both is None:
-                    return None
-                seen.copy_(both[1])
-                # Between eigenvalues lie maxima of what is left: far steps would lead to any of them.
-                largest = float(both[0][size:].abs().max())
-                return both[0] * min(1.0, _NEAREST * max(1.0, float(position[size:].abs().max())) / max(largest, 1e-300))
+                both = found.varied(damping, farthest)
+                if both is not None and damping <= _TINY:
+                    # With more damping coefficients imitate nothing.
+                    seen.copy_(both[1])
+                return None if both is None else both[0]
 
             return varied if raw else found.step
 
@@ -412,7 +417,7 @@ def _solved(
     # Where equations and conditions contradict each other, or at a minimum that is no solution, a layer at an end hides it.
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
-    seen = [name for name, known in zip(raw, got["seen"], strict=True) if bool(known)] if raw else []
+    seen = [name for name, known in zip(raw, got.get("seen", ()), strict=True) if bool(known)]
     return solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen
 
 

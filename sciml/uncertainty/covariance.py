@@ -375,9 +375,12 @@ def from_refinement(
     found = {}
     for name, each in unknowns.items():
         value = float(each.value(raw[name]).detach())
-        error = max(abs(value - float(each.value(before[name]).detach())), relative * abs(value)) if before else math.nan
+        if name in seen and not before:
+            found[name] = Estimate(value, math.nan, math.nan, math.nan)
+            continue
+        moved = abs(value - float(each.value(before[name]).detach())) if name in seen else math.inf
+        error = max(moved, relative * abs(value), np.finfo(float).eps * max(abs(value), 1.0))
         low, high = each.lower if each.lower is not None else -math.inf, each.upper if each.upper is not None else math.inf
-        error = error if name in seen else math.inf
         found[name] = Estimate(value, error, max(low, value - error), min(high, value + error))
     return Inference(found)
 

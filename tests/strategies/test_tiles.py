@@ -171,6 +171,7 @@ def test_two_materials_whose_border_cuts_the_tiles():
 def test_why_tiles_cannot_serve():
     way = Tiles()
     assert "unknown" in way.obstacle(workspace(Decay(rate=sciml.Unknown(1.0))))
+    assert "priors" in way.obstacle(workspace(Oscillator(E=sciml.Unknown(2.6, prior=(2.5, 0.1)))))
     assert "coordinates" in way.obstacle(workspace(problem_class("poisson_5d")()))
     assert way.obstacle(workspace(Harmonic())) is None
     assert "2 coordinates" in Tiles((3, 3, 3), 4).obstacle(workspace(Harmonic()))
