@@ -337,13 +337,16 @@ class TileSpace:
             sample = self._drawn(term, np.random.default_rng(0), _DENSER)
             places = self._scaled(sample.points[0])
             points = self._whole(self._center + self._half * places)
+            # Where a field has no equation nothing is imposed on it, and a condition that ends there does not jump.
+            there = torch.ones(len(points), dtype=torch.bool)
+            for name in {name for name, _ in self.problem.system.asked(term)}:
+                there &= self._lives(name, points)
             if given is not None and not given.index:
-                values[given.field].append((places, given.values(self.problem, points).detach()))
-            else:
-                sides = sample.faces or (len(places),)
-                yield from zip(
-                    places.split(sides), at_same_jets(self.problem, term)(points, sample.normals).split(sides), strict=True
-                )
+                values[given.field].append((places[there], given.values(self.problem, points[there]).detach()))
+                continue
+            seen, sides = at_same_jets(self.problem, term)(points, sample.normals), sample.faces or (len(places),)
+            for place, value, here in zip(*(each.split(sides) for each in (places, seen, there)), strict=True):
+                yield place[here], value[here]
         for found in values.values():
             yield torch.cat([each for each, _ in found]), torch.cat([each for _, each in found])
 
@@ -431,10 +434,12 @@ class TileSpace:
 
     def lives(self, field: str, points: Tensor) -> Tensor:
         """Which of places ``(..., D)`` lie where a field has an equation."""
-        columns = dict(zip(self.problem.coordinates, self._whole(points).T.numpy(), strict=True))
-        return self._contains(self.problem.domain, points) & torch.from_numpy(self.problem.lives(field, columns)).view(
-            points.shape[:-1]
-        )
+        inside = self._contains(self.problem.domain, points)
+        return inside & self._lives(field, self._whole(points)).view(points.shape[:-1])
+
+    def _lives(self, field: str, points: Tensor) -> Tensor:
+        """Which points by all coordinates, ``(n, D)``, lie in the parts where a field has an equation."""
+        return torch.from_numpy(self.problem.lives(field, dict(zip(self.problem.coordinates, points.T.numpy(), strict=True))))
 
     def inside(self, part: Domain | None = None, most: float = math.inf) -> list[tuple[TileTrace, Tensor]]:
         """Points of all tiles in a part of the domain, about ``most`` at once, and which of them lie in it, ``(E, q)``.
