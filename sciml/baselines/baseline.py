@@ -204,7 +204,7 @@ def _checked(problem: Problem, method: str, n: int | None, tolerance: float | No
         raise BaselineError(f"tolerance must lie between 1e-12 and 1; given: {tolerance!r}")
     if n is not None and (not isinstance(n, numbers.Integral) or n < _FEWEST):
         raise BaselineError(f"n must be a whole number of nodes, {_FEWEST} or more; given: {n!r}")
-    if not isinstance(time_limit, numbers.Real) or not time_limit > 0:
+    if isinstance(time_limit, bool) or not isinstance(time_limit, numbers.Real) or not time_limit > 0:
         raise BaselineError(f"time_limit must be a positive number of seconds; given: {time_limit!r}")
     return tolerance
 

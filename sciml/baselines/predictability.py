@@ -11,6 +11,7 @@ Reference: E. Ott, Chaos in Dynamical Systems, Cambridge University Press 2002, 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -122,17 +123,13 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
         return None
     if math.isfinite(horizon := found.horizon(min(error, _ROUGHLY))):
         return found.said(system.coordinate, horizon)
-    since = _parted(found, trial, tolerance)
+    if (since := _parted(found, trial, tolerance)) is not None:
+        with contextlib.suppress(IntegrationError):
+            # What became tiny before it grew again is lost in an absolute tolerance, and not in a relative one.
+            since = _parted(predictability(system, constants, budget, atol=_NOTHING), trial, tolerance)
     if since is None:
         return None
-    try:
-        # What became tiny before it grew again is lost in an absolute tolerance, and not in a relative one.
-        closely = _parted(predictability(system, constants, budget, atol=_NOTHING), trial, tolerance)
-    except IntegrationError:
-        closely = since
-    if closely is None:
-        return None
-    return f"SciPy's integration of the same equations differs from {system.coordinate} = {closely:.3g} on"
+    return f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on"
 
 
 def _parted(found: Predictability, trial: nn.Module, tolerance: float) -> float | None:

@@ -185,17 +185,21 @@ def _beyond_noise(issued: Certificate) -> Iterator[str]:
 
 def _undetermined(issued: Certificate) -> Iterator[str]:
     found = {} if issued.obstacle else issued.inference.estimates
-    data = "the data do" if issued.setup.measurements is not None else "without measurements equations and conditions do"
-    lost = [name for name, estimate in found.items() if not math.isfinite(estimate.standard_error)]
-    unseen = {name: found[name].singular for name in lost if math.isfinite(found[name].singular)}
+    measured = issued.setup.measurements is not None
+    data = "the data do" if measured else "without measurements equations and conditions do"
+    unseen = {name: each.singular for name, each in found.items() if math.isfinite(each.singular)}
+    lost = [name for name, each in found.items() if math.isinf(each.standard_error) and name not in unseen]
+    unjudged = [name for name, each in found.items() if math.isnan(each.standard_error)]
     if unseen:
         values = ", ".join(f"{value:.0e}" for value in unseen.values())
         yield (
             f"{data} not determine {', '.join(unseen)} (no row sees them: singular value {values} of the largest): "
             "fix one, measure something else, or take it out of the equations"
         )
-    elif lost:
-        yield f"{data} not determine {', '.join(lost)}, or are too few to tell their noise"
+    if lost:
+        yield f"{data} not determine {', '.join(lost)}{', or are too few to tell their noise' if measured else ''}"
+    if unjudged:
+        yield f"how far off {', '.join(unjudged)} may be is not known: nothing finer was solved, or residuals are not finite"
 
 
 def _drifting(issued: Certificate) -> Iterator[str]:

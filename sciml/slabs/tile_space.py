@@ -212,7 +212,8 @@ class TileSpace:
         found = self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
         # Whatever the degree, the smallest tiles at a jump miss as much: smaller ones show how much.
         for _ in range(_SMALLER if bool(self._at_jumps.any()) else 0):
-            found = found.finer(found._oscillating() & (found.levels >= _TOWARDS))
+            marked = found._oscillating() & (found.levels >= _TOWARDS)
+            found = found.finer(marked) if bool(marked.any()) else found
         return found
 
     @cached_property

@@ -55,7 +55,7 @@ _LAYER_OVER = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
 _EFFORT, _MEMORY, _SEED = 2e11, 0.4, (10,)
-# How often tiles are halved where prescribed values jump.
+# How often tiles are halved where what conditions impose jumps.
 _TO_JUMPS = 12
 # How many times the target what tiles miss in a later window may be before they are refined there.
 _BEHIND = 2.0

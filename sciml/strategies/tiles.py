@@ -141,7 +141,8 @@ class Tiles(Strategy):
             effort, numbers, elsewhere = space.effort(budget.accelerator)
             tables = _TABLES * len(model.live) * (space.fields_a_tile * model.width) ** 2
             needed, there = 8.0 * (numbers + tables), 8.0 * (elsewhere + tables) * bool(elsewhere)
-            most = _EFFORT_IN_NEED if found is None or found.residual > work.options.largest_error else _EFFORT
+            reached = math.inf if found is None else found.known if found.at_most else found.residual
+            most = _EFFORT_IN_NEED if reached > work.options.largest_error else _EFFORT
             dear = effort > most and self.degree is None
             if dear or not budget.holds(_MEMORY, needed, there):
                 limit = f"{effort:.0e} multiplications, and {most:.0e} are the most"
@@ -186,7 +187,7 @@ class Tiles(Strategy):
             now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
             # Corrections by smooth functions say nothing of singular ones.
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
-            now = replace(now, sufficient=judged <= _GOOD and not stalled, doubt=stalled)
+            now = replace(now, sufficient=so_far.to_come * judged <= _GOOD and not stalled, doubt=stalled)
             found = now if better or found is None else replace(found, doubt=stalled)
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found

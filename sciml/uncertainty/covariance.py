@@ -228,7 +228,7 @@ def from_rows(objective: Objective, *, known: bool = False) -> Inference:
 
 
 def by_strength(objective: Objective, first: int, strengths: Sequence[float], *, known: bool = False) -> list[Inference]:
-    """As ``from_rows``, for each of some factors by which the rows of blocks from the ``first`` on are multiplied."""
+    """Inference by strength of the prior: as ``from_rows``, with rows of blocks from the ``first`` on times each strength."""
     # In double precision whatever the fit was made in: what counts as zero is judged by the rounding of float64.
     rows, scales, weights = objective.rows, objective.scales, objective.weights
     trial = copy.deepcopy(rows.trial).double().cpu()
@@ -367,10 +367,10 @@ def from_refinement(
     relative: float,
     seen: Sequence[str],
 ) -> Inference:
-    """Constants that equations determine, by how far a refinement moved them, and the ``relative`` error of the fields.
+    """Numerical error of constants that equations determine, by refinement.
 
-    The larger of the two stands in place of a standard error; no number where there is no refinement ``before``, and infinity
-    for those that are not ``seen`` beside the fields.
+    The larger of how far that moved them and of the ``relative`` error of the fields stands in place of a standard error; no
+    number where there is no refinement ``before``, and infinity for those that are not ``seen`` beside the fields.
     """
     found = {}
     for name, each in unknowns.items():

@@ -526,6 +526,7 @@ def test_a_jump_at_the_start_is_not_hidden():
     [
         ({"n": 5}, "n must be a whole number of nodes, 24 or more; given: 5"),
         ({"time_limit": 0}, "time_limit must be a positive"),
+        ({"time_limit": True}, "time_limit must be a positive"),
         ({"method": "galerkin"}, "method must be one of"),
     ],
 )

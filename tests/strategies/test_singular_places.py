@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from candidates import candidate, workspace
+from conftest import problem_class
 from scipy.optimize import brentq
 from scipy.special import j0, j1, jn_zeros, jv
 
@@ -410,6 +411,10 @@ def test_tiles_are_graded_towards_jumps_of_prescribed_values():
     # What rounding leaves of one number is no jump.
     alike = TileSpace.laid(plane(SQUARE, [sciml.Dirichlet(u=1.0, on=SQUARE.boundary)]), ("x", "y"), (6, 6), 8)
     assert not bool(alike._oscillating().any())
+
+    # Where a field has no equation nothing is imposed on it.
+    parted = problem_class("wave_materials")()
+    assert not bool(TileSpace.laid(parted, parted.coordinates, (12, 8), 14)._oscillating().any())
 
     class Blowing(HalfRim):
         conditions = [sciml.Robin(u=lambda x: torch.sin(x), coefficient=lambda y: torch.exp(y), on=DISK.boundary)]

@@ -13,6 +13,7 @@ from conftest import problem_class
 import sciml
 from problems import Decay, Harmonic, Rod
 from sciml import d
+from sciml.diagnostics.certificate import Certificate
 from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
@@ -637,6 +638,14 @@ def test_constants_that_rows_do_not_tell_apart_are_no_success():
     assert not solution.success
     assert "do not determine E, shift" in solution.message
     assert np.isinf(solution.unknowns["standard_error"]).all()
+
+
+def test_constants_of_one_level_of_tiles_are_not_judged():
+    work = workspace(Oscillator())
+    first = next(Tiles().candidates(work, None))
+    reasons = Certificate.issue(first.discrete, 1e-3).reasons
+    assert any(each.startswith("how far off E may be is not known: nothing finer was solved") for each in reasons)
+    assert not any("not determine" in each for each in reasons)
 
 
 def test_constants_of_shapes_at_rest_are_left_to_tiles():
