@@ -41,13 +41,8 @@ class GridSpace(Grid):
 
     def __init__(self, axes: Mapping[str, Nodal]) -> None:
         super().__init__(axes)
-        self.names = tuple(self.axes)
+        self.width = self.size
         self._own = [Table(axis, None) for axis in self.axes.values()]
-
-    @property
-    def width(self) -> int:
-        """The number of nodes."""
-        return self.size
 
     def local(self, weights: Tensor) -> NodalValues:
         """Values at the nodes ``(times, N)``, which remember their derivatives."""
@@ -55,7 +50,7 @@ class GridSpace(Grid):
 
     def derivative(self, values: Tensor, tables: Sequence[Table], index: MultiIndex) -> Tensor:
         """A derivative of nodal values ``(times, n_1, ...)`` at a tensor product of places, ``(times, m_1, ...)``."""
-        for column, (name, table) in enumerate(zip(self.names, tables, strict=True), start=1):
+        for column, (name, table) in enumerate(zip(self.coordinates, tables, strict=True), start=1):
             matrix = table.matrix(index.count(name))
             if matrix is not None:
                 values = (values.movedim(column, -1) @ matrix.T).movedim(-1, column)
@@ -141,7 +136,7 @@ class NodalValues:
 
     def derivative(self, index: MultiIndex) -> Tensor:
         """A derivative at all nodes."""
-        index = tuple(sorted(index, key=self.space.names.index))
+        index = tuple(sorted(index, key=self.space.coordinates.index))
         if index not in self._kept:
             # Along one coordinate at a time, as far as that is known already.
             first = index[0]
@@ -208,7 +203,7 @@ class GridPreconditioner:
         self._each = math.prod(space.shape[number] for number in others)
         self._numbers = numbers.reshape(-1)
         self._place = torch.argsort(self._numbers)
-        self._around, self._others = [space.names[k] for k in around], [space.names[k] for k in others]
+        self._around, self._others = ([space.coordinates[k] for k in which] for which in (around, others))
         self._means = sum(row is None for row in rows)
         powers = self._blocks(evaluated)
         scaled = slab.length * slab.stages.eigenvalues

@@ -108,7 +108,7 @@ class _Conditions:
             axis = normals.abs().argmax(1)
             self.owner[nodes] = axis
             places = torch.stack(torch.unravel_index(nodes, shape))
-            for k, name in enumerate(space.names):
+            for k, name in enumerate(space.coordinates):
                 # At edges another face's row may stand beside.
                 clear = (axis == k) & torch.stack([along[j][places[j]] for j in range(len(shape)) if j != k]).all(0)
                 for part in site.parts:

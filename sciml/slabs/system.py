@@ -27,11 +27,9 @@ class Trace(Protocol):
     @property
     def columns(self) -> tuple[Tensor, ...]:
         """The places by coordinate, each ``(elements, q)``."""
-        ...
 
     def jet(self, local: Any, index: MultiIndex) -> Tensor:
         """A derivative of a function given as ``Space.local`` gives it, ``(times, elements, q)``."""
-        ...
 
 
 class Space(Protocol):
@@ -40,11 +38,9 @@ class Space(Protocol):
     @property
     def width(self) -> int:
         """The number of weights of a function."""
-        ...
 
     def local(self, weights: Tensor) -> Any:
         """What traces take jets from, of weights ``(times, width)``."""
-        ...
 
 
 @dataclass(frozen=True)
