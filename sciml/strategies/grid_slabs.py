@@ -140,8 +140,7 @@ class GridWindows(SlabAttempt):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._exact = self.target
-        names = [name for name in self._problem.coordinates if name != self._time]
-        self._grid = _space(self._problem, [_FIRST[len(names)]] * len(names))
+        self._grid = _space(self._problem, [_FIRST[len(self._others)]] * len(self._others))
         self._sites: tuple[GridSpace, list[Site], list[Tensor | None]] | None = None
         orders = dict(zip(self._problem.fields, self._orders, strict=True))
         self._rows = arranged(self._problem, self._grid, orders, rates=False)
@@ -224,9 +223,8 @@ class GridWindows(SlabAttempt):
 
     def _smallest_part(self, begin: float, end: float) -> tuple[_GridTried, Ended] | None:
         """The first window with the smallest part of the error, and how it ended; None where none was solved."""
-        first, last = self.setup.problem.domain.bounds[self._time]
         length, space, best, before, in_vain = end - begin, self._grid, None, math.inf, 0
-        while not self.log.stopped and length > _SHORTEST * (last - first):
+        while not self.log.stopped and length > _SHORTEST * self._duration:
             found = self._tried(space, begin, begin + length, None)
             better = found.solved and (best is None or found.part < best[0].part)
             if better:
@@ -248,8 +246,7 @@ class GridWindows(SlabAttempt):
 
     def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
         """What the error in a window makes of the relative error of the fields over all of time, in the root mean square."""
-        first, last = self.setup.problem.domain.bounds[self._time]
-        return self._relative(error) * math.sqrt((end - begin) / (last - first))
+        return self._relative(error) * math.sqrt((end - begin) / self._duration)
 
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""
@@ -340,7 +337,7 @@ class GridWindows(SlabAttempt):
             if earlier is not None and found.in_space > _USELESS * earlier.in_space:
                 return self._as_good_as_it_gets(earlier)
             larger = self._raised(found.space, found.tails)
-            windows = min(_WINDOWS, (self.setup.problem.domain.bounds[self._time][1] - begin) / (end - begin))
+            windows = min(_WINDOWS, (self._last - begin) / (end - begin))
             if larger is None or not self._in_time(larger, windows):
                 return self._as_good_as_it_gets(found)
             self._hold = _HOLD
@@ -363,9 +360,8 @@ class GridWindows(SlabAttempt):
         sites, rows = self._placed(space)
         starts = self._starts(space, begin, before)
         slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
-        first, last = self.setup.problem.domain.bounds[self._time]
         # What moves a field by so much in a short window changes its rates by more.
-        share = (end - begin) / (last - first)
+        share = (end - begin) / self._duration
         tolerance = max(_TOLERANCE, _SMALL * share * max(self.target, self._worth(space)))
         separated = self._is_separated(space)
         made = partial(SeparablePreconditioner if separated else GridPreconditioner, rows)
@@ -421,10 +417,9 @@ class GridWindows(SlabAttempt):
 
     def _starts(self, space: GridSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
         """Each field's values, and its time derivatives', at the start, from the window before or the initial conditions."""
-        columns = [torch.from_numpy(each).contiguous() for each in space.points.T]
         if (ended := self._ended(before)) is not None:
             return self._onto(space, ended.mesh, ended.ends)
-        found = self._start_values(columns, begin, before)
+        found = self._start_values([torch.from_numpy(each).contiguous() for each in space.points.T], begin, before)
         if before is None:
             found |= self._projected_starts(space, begin, found)
         return tuple(
@@ -507,7 +502,6 @@ class GridWindows(SlabAttempt):
         return ends if other.shape == mesh.shape else tuple(other.transferred(each, mesh) for each in ends)
 
     def _setup_of(self, slab: Slab[GridSpace], solved: SlabRates) -> DiscreteProblem:
-        """The window's function as the trial function of a set-up."""
         old, space = self.setup.trial, slab.mesh
         time = Chebyshev(-1.0, 1.0, slab.stages.count + max(self._orders) + 1)
         at = torch.from_numpy((time.nodes + 1) / 2)

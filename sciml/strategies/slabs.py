@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -140,12 +140,10 @@ _TAKEN, _AT_START, _MIDWAY = "taken", "at the start", "midway"
 
 @dataclass
 class _Kept:
-    """The approximate inverse of a slab's Jacobian, and the slopes that it was made for; or how they are made again."""
+    """A slab, and what gives the slopes that its Jacobian's approximate inverse was made for, and that inverse."""
 
     slab: Slab[Any]
-    remade: Callable[[], tuple[list[Tensor], Inverse]]
-    slopes: list[Tensor] = field(default_factory=list)
-    inverse: Inverse | None = None
+    made: Callable[[], tuple[list[Tensor], Inverse]]
 
     def serves(self, slab: Slab[Any]) -> bool:
         """Whether another slab is of the same kind."""
@@ -204,6 +202,9 @@ class SlabAttempt(ABC):
         problem, earlier = self.setup.problem, self.earlier
         self._problem, self._goal = problem.bind_initial(), self.target
         self._time = str(problem.time)
+        self._others = [name for name in problem.coordinates if name != self._time]
+        self._origin, self._last = problem.domain.bounds[self._time]
+        self._duration = self._last - self._origin
         terms, start = problem.terms(), OnFaces((Face(self._time, "lower"),))
         self._initial = [term for term in terms if term.place == start]
         self._equations = [term for term in terms if isinstance(term.place, Interior | Within)]
@@ -266,7 +267,7 @@ class SlabAttempt(ABC):
 
     def _layer_left(self) -> list[tuple[float, float]]:
         """From when until when there is a layer, if the start left one."""
-        return [(self.setup.problem.domain.bounds[self._time][0], self._over)] if math.isfinite(self._over) else []
+        return [(self._origin, self._over)] if math.isfinite(self._over) else []
 
     def sensitivities(self, edges: Sequence[float]) -> tuple[Windowed, ...]:
         """Sensitivities: the derivatives of the windows between some edges by all unknowns; none where one is not known."""
@@ -310,7 +311,7 @@ class SlabAttempt(ABC):
             self._kept = None
         elif made_when == _AT_START and (self._kept is None or self._kept.slab is not slab):
             # It was made before an interruption, and is again if it is asked for.
-            self._kept = _Kept(slab, partial(self._made_anew, slab, sites, made, start))
+            self._kept = _Kept(slab, cache(partial(self._made_anew, slab, sites, made, start)))
         self._products, self._reuses = found["products"], found.pop("reuses")
         return SlabRates(**found), error, judged
 
@@ -436,18 +437,17 @@ class SlabAttempt(ABC):
         kept, again = self._kept, self._asked is slab
         self._asked, slopes = slab, _slopes(evaluated)
         if kept is not None and kept.serves(slab):
-            if kept.inverse is None:
-                kept.slopes, kept.inverse = kept.remade()
-            pairs = zip(kept.slopes, slopes, strict=False)
-            alike = len(kept.slopes) == len(slopes) and all(torch.allclose(one, two, rtol=1e-12) for one, two in pairs)
+            before = kept.made()[0]
+            pairs = zip(before, slopes, strict=False)
+            alike = len(before) == len(slopes) and all(torch.allclose(one, two, rtol=1e-12) for one, two in pairs)
             # That of another Jacobian takes more products, which may be cheaper than a new one.
             self._reuses = alike or (not again and self._products <= self.dear)
             if self._reuses:
-                return kept.inverse
+                return kept.made()[1]
         # The old one makes room before.
         kept = self._kept = None
         inverse = made(slab, evaluated)
-        self._kept = _Kept(slab, lambda: (slopes, inverse), slopes, inverse)
+        self._kept = _Kept(slab, lambda: (slopes, inverse))
         self._when = _MIDWAY if again else _AT_START
         return inverse
 
@@ -465,9 +465,8 @@ class SlabAttempt(ABC):
 
     def _go_on(self, begin: float, end: float) -> None:
         """A new window begins: what was not to be had before may be by now."""
-        _, last = self.setup.problem.domain.bounds[self._time]
         self._begin, self._count = begin, self._count + 1
-        if self.loosens and self._count % _OFTEN == 0 and last - begin > _FAR * (end - begin):
+        if self.loosens and self._count % _OFTEN == 0 and self._last - begin > _FAR * (end - begin):
             self._goal = min(_LOOSER * self._goal, self.accepted)
         self.target = max(self._goal, _BACK * self.target)
 
@@ -498,14 +497,12 @@ class SlabAttempt(ABC):
 
     def _fraction(self, begin: float, end: float) -> float:
         """What the residual of a short window counts: a jump at the start has some, however short the window is."""
-        first, last = self.setup.problem.domain.bounds[self._time]
-        return min(1.0, (end - begin) / (_SHORT * (last - first)))
+        return min(1.0, (end - begin) / (_SHORT * self._duration))
 
     def _counted(self, whole: float, begin: float, end: float) -> float:
         """A window's relative residual as it is judged."""
-        first, last = self.setup.problem.domain.bounds[self._time]
         reached = self._fraction(begin, end) * whole
-        if end - first <= _AT_ONCE * (last - first) and math.isfinite(whole):
+        if end - self._origin <= _AT_ONCE * self._duration and math.isfinite(whole):
             # A jump at the start has no residual to speak of: what counts is how soon it is left behind.
             reached = min(reached, self.accepted)
         return reached
@@ -561,8 +558,7 @@ class SlabAttempt(ABC):
         """Tell the watchers; one of them may want it to end."""
         self.log.steps += solved.steps - 1
         self.log.evaluations += solved.products - 1
-        _, last = self.setup.problem.domain.bounds[self._time]
-        phase, most = f"{self.phase}, from {self._time} = {begin:.4g} of {last:g}", self.log.steps + 1
+        phase, most = f"{self.phase}, from {self._time} = {begin:.4g} of {self._last:g}", self.log.steps + 1
         self.log.solved(phase, reached**2, reached, {}, best=reached, most=most)
 
 
@@ -579,7 +575,7 @@ class ElementWindows(SlabAttempt):
     def __post_init__(self) -> None:
         super().__post_init__()
         problem = self.setup.problem
-        (self._space,) = (name for name in problem.coordinates if name != self._time)
+        (self._space,) = self._others
         inside, ends = (
             max((index.count(self._space) for term in part for _, index in problem.system.asked(term)), default=0)
             for part in (self._equations, self._conditions)
@@ -702,8 +698,7 @@ class ElementWindows(SlabAttempt):
         fraction, reached = self._fraction(begin, end), self._counted(whole, begin, end)
         if self._from_start:
             # Windows may add as much as the first one did, by chance with all signs.
-            first, last = self.setup.problem.domain.bounds[self._time]
-            reached = min(reached, own["added"] * math.sqrt((last - first) / (end - begin)))
+            reached = min(reached, own["added"] * math.sqrt(self._duration / (end - begin)))
         left = self._relative(error)
         return _SlabTried(setup, mesh, solved.converged, whole, reached, fraction * in_space, fraction * by_element, left)
 
@@ -824,7 +819,6 @@ class ElementWindows(SlabAttempt):
             mesh = mesh.split(coarse)
 
     def _setup_of(self, slab: Slab[PiecewiseBasis], solved: SlabRates) -> DiscreteProblem:
-        """The window's function as the trial function of a set-up."""
         mesh, old, whole = slab.mesh, self.setup.trial, self._problem
         weights = slab.in_time(solved.rates)
         low, high = whole.domain.bounds[self._space]

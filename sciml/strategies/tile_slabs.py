@@ -163,7 +163,7 @@ class TileWindows(SlabAttempt):
         if before is None and found.solved and self._missed_fluxes(found):
             return found.setup, math.inf
         self._keep_error(begin, found.setup)
-        left = (self.setup.problem.domain.bounds[self._time][1] - end) / (end - begin)
+        left = (self._last - end) / (end - begin)
         # Errors in time add up from window to window.
         coarse = self._jumps or waves or self.target > _COARSE * self._goal or self._is_late(found, left)
         wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
@@ -179,7 +179,7 @@ class TileWindows(SlabAttempt):
         if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
             return found.setup, math.inf
         # Residuals are as large as rates over all of time where the fields are so far off in a short window.
-        rate = reached * 2 * self._problem.domain.half_widths[self._time] / (end - begin)
+        rate = reached * self._duration / (end - begin)
         if self._jumps and (before is None or (begin == self._over and rate > _LAYER_OVER)):
             self._over = end
         if reached > self.target and self._jumps:
@@ -336,12 +336,11 @@ class TileWindows(SlabAttempt):
     @property
     def _thins(self) -> float:
         """The time in which a layer is twice as thick, as a multiple: two to the order in space."""
-        beside = [name for name in self._problem.coordinates if name != self._time]
-        return 2.0 ** max(self._problem.order(field, name) for field in self._problem.fields for name in beside)
+        return 2.0 ** max(self._problem.order(field, name) for field in self._problem.fields for name in self._others)
 
     def _most_graded(self, length: float) -> int:
         """How often tiles may be halved across a layer where the first window, shorter by that, is not to be too short."""
-        shortest = _THINNER * _SHORTEST * 2 * self._problem.domain.half_widths[self._time]
+        shortest = _THINNER * _SHORTEST * self._duration
         return min(_TO_LAYERS, max(0, math.floor(math.log(length / shortest, self._thins))))
 
     def _across_layers(self, begin: float, end: float, conditions: Sequence[Term], most: int = _TO_LAYERS) -> int:
@@ -430,8 +429,7 @@ class TileWindows(SlabAttempt):
 
     def _postpone(self, level: int, begin: float) -> None:
         """Leave a level when twice as much time has passed, or with the one below it."""
-        first = self.setup.problem.domain.bounds[self._time][0]
-        self._thicker[level] = max(begin + (begin - first), self._thicker.get(level - 1, -math.inf))
+        self._thicker[level] = max(begin + (begin - self._origin), self._thicker.get(level - 1, -math.inf))
 
     def _more_stages(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window of waves with as many stages as help: short windows do not damp what tiles hardly resolve."""
@@ -504,8 +502,7 @@ class TileWindows(SlabAttempt):
         return self._spaces[level]
 
     def _made(self, level: int) -> tuple[TileSpace, list[Site]] | None:
-        problem = self._problem
-        names = [name for name in problem.coordinates if name != self._time]
+        problem, names = self._problem, self._others
         levels = _LEVELS[len(names)]
         if level >= len(levels):
             return None
@@ -594,7 +591,6 @@ class TileWindows(SlabAttempt):
         return tuple(found)
 
     def _setup_of(self, slab: Slab[TileSpace], solved: SlabRates) -> DiscreteProblem:
-        """The window's function as the trial function of a set-up."""
         old, space = self.setup.trial, slab.mesh
         weights = space.levelled(slab.in_time(solved.rates))
         column = self._problem.coordinates.index(self._time)

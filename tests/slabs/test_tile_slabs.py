@@ -461,8 +461,8 @@ def test_an_inverse_that_is_no_help_is_made_anew():
     window, _ = attempt(0.0, 0.025, None)
     kept = attempt._kept
     assert kept is not None
-    kept.inverse = lambda values: torch.full_like(kept.slab.zero(), float("nan"))
-    kept.slopes = [each + 1 for each in kept.slopes]
+    others = [each + 1 for each in kept.made()[0]]
+    kept.made = lambda: (others, lambda values: torch.full_like(kept.slab.zero(), float("nan")))
     _, reached = attempt(0.025, 0.05, window)
     assert reached < 1e-6
 
