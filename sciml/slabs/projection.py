@@ -26,8 +26,8 @@ from torch import Tensor
 
 from sciml.models.bases import Nodal, axis_from, gauss
 
-# Functions of columns of places ``(n,)``, as ``(k, n)``.
-Sampled = Callable[[list[Tensor]], Tensor]
+# Functions of places, ``(n,)`` by coordinate, as ``(k, n)``.
+Sampled = Callable[[Sequence[Tensor]], Tensor]
 
 # Places in a cell along each axis: with its ends, so that no jump hides between two cells.
 _PLACES = 5

@@ -30,7 +30,7 @@ from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.pulses import at_same_jets
 from sciml.slabs.nested_dissection import BlockCholesky
-from sciml.slabs.projection import projected_on_boxes
+from sciml.slabs.projection import Sampled, projected_on_boxes
 from sciml.slabs.system import Evaluated, Part, Site
 from sciml.typing import Array, MultiIndex
 
@@ -465,11 +465,8 @@ class TileSpace:
 
     def _chosen(self, domain: Domain) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The tiles that are not wholly in a domain, their points ``(C, q, D)``, which of these lie in it, and what of each."""
-        if domain not in self._inside:
-            self._inside[domain] = self._choice(domain)
-        return self._inside[domain]
-
-    def _choice(self, domain: Domain) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        if domain in self._inside:
+            return self._inside[domain]
         tiles, grid = torch.arange(len(self.model.live)), gauss_grid(self.side, len(self.names))
         cut = tiles[~self._contains(domain, self.points(tiles, grid.expand(len(tiles), -1, -1))).all(1)]
         fine = gauss_grid(_FINER * self.side, len(self.names))
@@ -480,7 +477,8 @@ class TileSpace:
             local.append(fine[chosen])
             inside.append(real)
             share.append(within.double().mean(1))
-        return cut, torch.cat(local), torch.cat(inside), torch.cat(share)
+        self._inside[domain] = found = cut, torch.cat(local), torch.cat(inside), torch.cat(share)
+        return found
 
     def sites(
         self, terms: Sequence[Term], scales: Callable[[str], float], seed: Sequence[int], most: float = math.inf
@@ -592,10 +590,10 @@ class TileSpace:
             yield from self._joined(column, pairs, ranges, ghosts)
 
     def _on_side(self, column: int, ranges: Tensor, side: int) -> Tensor:
-        """Gauss points of a common side across a coordinate, in the coordinates of both tiles, ``(2, q, D)``."""
+        """Gauss points ``(..., q, D)`` of a side across a coordinate, which extends over such ranges, ``(..., D, 2)``."""
         across = gauss_grid(side, len(self.names) - 1)
         across = torch.cat([across[:, :column], across.new_zeros(len(across), 1), across[:, column:]], dim=1)
-        return ranges.mean(2)[:, None] + across * ranges.diff(dim=2)[:, None, :, 0] / 2
+        return ranges.mean(-1)[..., None, :] + across * ranges.diff(dim=-1)[..., None, :, 0] / 2
 
     def _continues(self, field: str, column: int, pairs: Tensor, places: Tensor) -> Tensor:
         """At which places of the sides of pairs ``(P, 2)`` a field lives, ``(P, q)``."""
@@ -756,7 +754,7 @@ class TileSpace:
         table = self.model.functions(self.model.local(scaled, tiles), [0] * len(self.names))
         return (self.local(weights)[:, tiles] * table).sum(2)
 
-    def interpolated(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+    def interpolated(self, field: str, values: Sampled) -> Tensor:
         """Coefficients ``(k, T K)`` of the polynomials nearest to functions of places ``(n,)`` by coordinate, ``(k, n)``.
 
         Where they are numbers beyond the place where the field lives as well, and not far larger ones, these say how a
@@ -791,7 +789,7 @@ class TileSpace:
             found[:, tiles] = own
         return found.flatten(1)
 
-    def projected(self, field: str, values: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+    def projected(self, field: str, values: Sampled) -> Tensor:
         """The same, of the projections of functions that jump on tiles that lie inside as a whole: their moments are right."""
         found = self.interpolated(field, values)
         missed, sizes = self.missed(field, found, values)
@@ -805,7 +803,7 @@ class TileSpace:
             self.local(found)[:, tiles] = projected_on_boxes(middles - halves, 2 * halves, table, values)
         return found
 
-    def missed(self, field: str, weights: Tensor, values: Callable[[Sequence[Tensor]], Tensor]) -> tuple[Tensor, Tensor]:
+    def missed(self, field: str, weights: Tensor, values: Sampled) -> tuple[Tensor, Tensor]:
         """Root mean squares, on each tile, of what functions with coefficients ``(k, T K)`` miss of others, ``(k, T)``, and the
         largest value of these, ``(k,)``.
         """
@@ -827,11 +825,7 @@ class TileSpace:
             living[trace.tiles] = lives[number].any(1)
         for column, pairs in self.model.neighbours():
             pairs = pairs[living[pairs].all(1)]
-            places = gauss_grid(self.side, len(self.names) - 1)
-            places = torch.cat([places[:, :column], places.new_zeros(len(places), 1), places[:, column:]], dim=1)
-            low, high = self.model.shared(pairs).unbind(3)
-            at = (low + high)[:, :, None] / 2 + (high - low)[:, :, None] / 2 * places
-            sides = []
+            at, sides = self._on_side(column, self.model.shared(pairs), self.side), []
             for member in (0, 1):
                 # To either side of the common side: the lower tile's upper one first.
                 at[:, member, :, column] = 1.0 - 2 * member

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -16,6 +16,7 @@ from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
 from sciml.slabs.newton_krylov import SlabRates, moves
+from sciml.slabs.projection import Sampled
 from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import SINGULAR, TileSpace, untied
 from sciml.slabs.tiles import TilePreconditioner
@@ -464,12 +465,7 @@ class TileWindows(SlabAttempt):
 
         return self._apart(fine.slab.mesh, partial(ended, coarse), partial(ended, fine))
 
-    def _apart(
-        self,
-        space: TileSpace,
-        one: Callable[[Sequence[Tensor]], Tensor],
-        two: Callable[[Sequence[Tensor]], Tensor],
-    ) -> float:
+    def _apart(self, space: TileSpace, one: Sampled, two: Sampled) -> float:
         """By how much two functions, ``(F, n)`` at places by coordinate, differ, as fractions of the fields' sizes."""
         squares = torch.zeros(len(self._orders), dtype=torch.float64)
         for trace, shares in space.shares:
