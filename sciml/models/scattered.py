@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any
 
@@ -231,9 +231,6 @@ class ScatteredNodes(Grid):
     def smooth(self, degree: int) -> Array:
         lower, upper = self.points.min(axis=0), self.points.max(axis=0)
         unit = (2 * self.points - lower - upper) / (upper - lower)
-        tables = [np.polynomial.chebyshev.chebvander(column, degree) for column in unit.T]
-        found = np.ones((self.size, 1))
-        for table in tables:
-            found = (found[:, :, None] * table[:, None, :]).reshape(self.size, -1)
-        few = [sum(each) <= degree for each in product(range(degree + 1), repeat=len(tables))]
-        return np.linalg.qr(found[:, few])[0]
+        tables = (np.polynomial.chebyshev.chebvander(column, degree).T for column in unit.T)
+        few = [sum(each) <= degree for each in product(range(degree + 1), repeat=len(self.coordinates))]
+        return np.linalg.qr(reduce(scipy.linalg.khatri_rao, tables)[few].T)[0]

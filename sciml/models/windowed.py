@@ -161,14 +161,9 @@ _FADING = Polynomial([1, 0, 0, 0, -35, 84, -70, 20])
 
 def _faded(share: Tensor, length: Tensor, power: int, order: int) -> Tensor:
     """A power of the time since a window began, by its factorial, as it fades over the window; a derivative by time."""
-    fading = _FADING * Polynomial([0.0] * power + [1.0 / math.factorial(power)])
-    return _at(fading.deriv(order), share) * length ** (power - order)
-
-
-def _at(polynomial: Polynomial, share: Tensor) -> Tensor:
-    """The fading polynomial, a multiple or derivative of it, at shares of a window; zero behind its end."""
+    fading = (_FADING * Polynomial([0.0] * power + [1.0 / math.factorial(power)])).deriv(order)
     s = share.clamp(0, 1)
     found = torch.zeros_like(s)
-    for coefficient in np.flip(polynomial.coef):
+    for coefficient in np.flip(fading.coef):
         found = found * s + float(coefficient)
-    return torch.where(share < 1, found, torch.zeros_like(found))
+    return torch.where(share < 1, found, torch.zeros_like(found)) * length ** (power - order)
