@@ -85,8 +85,7 @@ def estimated_error(
     if pieces is None or (len(pieces) > 1 and worst() > _SPIKED * solved):
         return dict(at_most)
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
-    columns = dict(zip(setup.problem.coordinates, points.T.numpy(), strict=True))
-    everywhere = all(setup.problem.lives(name, columns).all() for name in setup.problem.fields)
+    everywhere = all(bool(setup.problem.lives_at(name, points).all()) for name in setup.problem.fields)
     size = root_mean_squares(setup.problem, points, predicted(setup.trial, points))
     if not bool(torch.isfinite(size).all()):
         return dict(at_most)
@@ -309,8 +308,7 @@ def relative_l2(problem: Problem, points: Tensor, changes: Tensor, values: Tenso
 
 def root_mean_squares(problem: Problem, points: Tensor, values: Tensor) -> Tensor:
     """Root mean squares ``(F,)`` of fields ``(n, F)`` at points ``(n, D)``, each where it lives."""
-    columns = dict(zip(problem.coordinates, points.cpu().numpy().T, strict=True))
-    lives = torch.from_numpy(np.stack([problem.lives(name, columns) for name in problem.fields], axis=1)).to(values.device)
+    lives = torch.stack([problem.lives_at(name, points) for name in problem.fields], dim=1).to(values.device)
     # Where a field does not live it may be anything, not a number too.
     return (torch.where(lives, values.square(), 0.0).sum(0) / lives.sum(0).clamp_min(1)).sqrt()
 

@@ -42,9 +42,8 @@ def free_directions(setup: DiscreteProblem, seed: int = 0) -> dict[str, str]:
     blocks = blocks_of(problem, problem.terms(), _POINTS_EACH * model.basis.width, np.random.default_rng([seed, 54]))
     values = model.basis((points - trial.center) / trial.half_width)
     slopes = corrected_rows(setup, problem, trial, blocks, dict(setup.scales), dict(setup.weights)).linearised()[1].cpu()
-    columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
     # A field that does not live somewhere may be anything there.
-    lives = [torch.from_numpy(np.asarray(problem.lives(name, columns))) for name in problem.fields]
+    lives = [problem.lives_at(name, points) for name in problem.fields]
     if min(int(own.sum()) for own in lives) < model.basis.width:
         return {}
     triangle = torch.block_diag(*(torch.linalg.qr(values[own] / int(own.sum()) ** 0.5, mode="r").R for own in lives))

@@ -306,8 +306,7 @@ def _along_living(problem: Problem, field: str, column: int, starts: Points, len
     """The segments, ``(n,)``, along which a field has an equation."""
     found = torch.ones(len(starts), dtype=torch.bool)
     for share in np.linspace(0, 1, _BETWEEN):
-        places = _placed(starts, column, starts[:, column] + share * length).cpu().numpy().T
-        found &= torch.from_numpy(problem.lives(field, dict(zip(problem.coordinates, places, strict=True))))
+        found &= problem.lives_at(field, _placed(starts, column, starts[:, column] + share * length))
     return found.to(starts.device)
 
 

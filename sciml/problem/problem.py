@@ -18,7 +18,7 @@ from sciml.geometry.coordinates import points_from
 from sciml.jets import AutogradJets, JetSpace
 from sciml.jets.calculus import check_names, check_residual, describe
 from sciml.problem.composite_fields import Composites, checked
-from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part
+from sciml.problem.conditions import Condition, Evaluation, Residual, Term, check_part, jet_value
 from sciml.problem.functions import argument_names, evaluated
 from sciml.problem.parametric import Promoted, extended, promoted
 from sciml.problem.structure import System
@@ -276,7 +276,7 @@ class Problem:
     def constancies(self) -> list[Term]:
         """The derivatives that vanish because a field depends on fewer coordinates."""
         along = [(field, name) for field, names in self.constant_along.items() for name in names]
-        return [Term(describe(field, (name,)), Interior(), partial(_slope, field, name)) for field, name in along]
+        return [Term(describe(field, (name,)), Interior(), partial(jet_value, field, (name,), 1.0)) for field, name in along]
 
     def equation_residuals(self) -> list[Term]:
         """The residuals of all equations, without a check of the places where they hold."""
@@ -318,6 +318,10 @@ class Problem:
             return np.ones(np.broadcast_shapes(*(np.shape(each) for each in coordinates.values())), dtype=bool)
         points, shape = self.points(coordinates)
         return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
+
+    def lives_at(self, field: str, points: Tensor) -> Tensor:
+        """The same of points ``(n, D)``, ``(n,)``."""
+        return torch.from_numpy(self.lives(field, dict(zip(self.coordinates, points.cpu().numpy().T, strict=True))))
 
     def _equation(self, name: str) -> dict[str, Callable[[Evaluation], Tensor]]:
         """The residual of an equation under its name, or those of its real and imaginary part."""
@@ -404,11 +408,6 @@ class Problem:
                 raise
             values = self.composites.stacked(given, self.fields, points)
         return {field: values[:, column].numpy().reshape(shape) for column, field in enumerate(self.fields)}
-
-
-def _slope(field: str, coordinate: str, evaluation: Evaluation) -> Tensor:
-    """What vanishes where a field does not depend on a coordinate."""
-    return evaluation.space.jet(field, (coordinate,))
 
 
 def _time_of(cls: type[Problem]) -> str | None:

@@ -341,7 +341,7 @@ class TileSpace:
             # Where a field has no equation nothing is imposed on it, and a condition that ends there does not jump.
             there = torch.ones(len(points), dtype=torch.bool)
             for name in {name for name, _ in self.problem.system.asked(term)}:
-                there &= self._lives(name, points)
+                there &= self.problem.lives_at(name, points)
             if given is not None and not given.index:
                 values[given.field].append((places[there], given.values(self.problem, points[there]).detach()))
                 continue
@@ -436,11 +436,7 @@ class TileSpace:
     def lives(self, field: str, points: Tensor) -> Tensor:
         """Which of places ``(..., D)`` lie where a field has an equation."""
         inside = self._contains(self.problem.domain, points)
-        return inside & self._lives(field, self._whole(points)).view(points.shape[:-1])
-
-    def _lives(self, field: str, points: Tensor) -> Tensor:
-        """Which points by all coordinates, ``(n, D)``, lie in the parts where a field has an equation."""
-        return torch.from_numpy(self.problem.lives(field, dict(zip(self.problem.coordinates, points.T.numpy(), strict=True))))
+        return inside & self.problem.lives_at(field, self._whole(points)).view(points.shape[:-1])
 
     def inside(self, part: Domain | None = None, most: float = math.inf) -> list[tuple[TileTrace, Tensor]]:
         """Points of all tiles in a part of the domain, about ``most`` at once, and which of them lie in it, ``(E, q)``.

@@ -159,10 +159,9 @@ def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) ->
         sets.append([])
         points = torch.from_numpy(_points(problem, teacher, count, generator))
         values = predicted(teacher, points)
-        columns = dict(zip(problem.coordinates, points.T.numpy(), strict=True))
         groups: dict[bytes, list[int]] = {}
         for number, name in enumerate(problem.fields):
-            groups.setdefault(np.asarray(problem.lives(name, columns)).tobytes(), []).append(number)
+            groups.setdefault(problem.lives_at(name, points).numpy().tobytes(), []).append(number)
         for lives, numbers in groups.items():
             there = torch.from_numpy(np.frombuffer(lives, dtype=bool).copy())
             terms = []
