@@ -297,9 +297,7 @@ def march(
                 if up and not escalated:
                     # The method below was at its limit for a while: what it left is hard to begin with.
                     while setups and edges[-1] > at - _BACK * whole:
-                        edges.pop()
-                        setups.pop()
-                        residuals.pop()
+                        del edges[-1], setups[-1], residuals[-1]
                     at = edges[-1]
                 escalated = [*escalated, at] if up else escalated[:-1]
                 method += 1 if up else -1
@@ -308,10 +306,10 @@ def march(
                 length, ceiling = methods[method].first * whole, math.inf
                 tried = 0
                 continue
-        if over and reached > aim and setups:
-            # Somebody wanted the end before this window was solved.
-            break
         if over and reached > aim:
+            # Somebody wanted the end before this window was solved.
+            if setups:
+                break
             # The first one, which may be shorter than what was asked for.
             stop = found.problem.domain.bounds[str(setup.problem.time)][1]
         tried = 0

@@ -28,10 +28,10 @@ from sciml.strategies.training import Training, relative
 POINTS_A_WEIGHT = 3
 
 _IN_TIME = 4.0
-_WINDOW_SCALES, _ODE_SCALE = (8.0, 16.0, 32.0), 6.0
+# Of random features, where time is the only coordinate and where it is not.
+_SCALES = {True: (6.0,), False: (8.0, 16.0, 32.0)}
 _TARGET, _ODE_TARGET, _SPECTRAL_TARGET = 1e-7, 1e-9, 1e-9
 _GOOD_ENOUGH, _SHORTEST, _TILE_TARGET = 1e-3, 1e-7, 1e-6
-_FEATURES = "random features"
 _PLANE_AND_TIME = 3
 # Gaps between conditions, as shares of what they prescribe, that a grid is not asked to resolve.
 _JUMP = 1e-4
@@ -222,7 +222,7 @@ class TimeMarching(Strategy):
         since: DiscreteProblem | None,
     ) -> list[WindowMethod]:
         """The ways of solving windows, the first that is tried first; after those of an earlier attempt, since its last one."""
-        problem, seed = work.problem, work.seed
+        problem = work.problem
         kind, lacking = self._space(problem)
         slabs = partial(self._slabs, work, setup, earlier, since)
         if lacking is None and kind is ElementWindows:
@@ -232,12 +232,10 @@ class TimeMarching(Strategy):
             more = kind is GridWindows and work.dimension == _PLANE_AND_TIME and not_on_tiles(problem) is None
             return [slabs(kind, alone=not more), *([slabs(TileWindows)] if more else [])]
         # Random features for each field: enough for a solve that takes about a second.
-        if work.dimension == 1:
-            features = FeatureWindows(setup, training, seed, 60, (_ODE_SCALE,), target)
-            return [WindowMethod(features, 0.1, 1e-9, name=_FEATURES)]
-        count = max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
-        features = FeatureWindows(setup, training, seed, count, _WINDOW_SCALES, target)
-        return [WindowMethod(features, 0.1, 0.025, name=_FEATURES)]
+        alone = work.dimension == 1
+        count = 60 if alone else max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
+        features = FeatureWindows(setup, training, work.seed, count, _SCALES[alone], target)
+        return [WindowMethod(features, 0.1, 1e-9 if alone else 0.025, name="random features")]
 
     def _slabs(
         self,
