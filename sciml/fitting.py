@@ -478,7 +478,7 @@ def fit(
 
     record = Checkpointer(out, checkpoint, resume)
     with record, line or contextlib.nullcontext():
-        measurements = checked(problem, model, data, observe, noise, exact, kind, device, preflight)
+        measurements = checked(preflight, problem, data, observe, noise, model=model, exact=exact, dtype=kind, device=device)
         settings = {
             "solver": solvers,
             **{name: getattr(options, name) for name in _SETTINGS},

@@ -98,7 +98,7 @@ def baseline(
     """
     tolerance = _checked(problem, method, n, tolerance, time_limit)
     budget = Budget(time_limit)
-    measurements = checked(problem, None, data, observe, noise, False, torch.float64, "cpu", preflight)
+    measurements = checked(preflight, problem, data, observe, noise)
     _check_sizes(problem, measurements)
     generator = np.random.default_rng(0)
     terms = (*problem.terms(), *problem.implied_terms())

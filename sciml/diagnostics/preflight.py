@@ -69,7 +69,7 @@ def preflight(
     if not isinstance(problem, Problem):
         hint = f"; did you mean {problem.__name__}()?" if isinstance(problem, type) else ""
         raise ProblemError(f"preflight needs a problem object; given: {problem!r}{hint}")
-    found, measurements = _findings(problem, model, data, observe, noise, exact, dtype, device)
+    found, measurements = _findings(problem, data, observe, noise, model, exact, dtype, device)
     if not any(each.severity == "fatal" or each.kind == "residual" for each in found):
         sentences = [*condition_warnings(problem, measurements is not None), *slope_contradictions(problem)]
         found += [Finding("conditions", type(problem).__name__, each, severity="warning") for each in sentences]
@@ -77,35 +77,27 @@ def preflight(
 
 
 def checked(
-    problem: Problem,
-    model: nn.Module | None,
-    data: object,
-    observe: Mapping[str, Callable[..., Any]] | None,
-    noise: Any,
-    exact: bool | HardConstraints,
-    dtype: torch.dtype,
-    device: str | torch.device,
-    mode: str,
+    mode: str, problem: Problem, data: object, observe: Mapping[str, Callable[..., Any]] | None, noise: Any, **fit: Any
 ) -> Measurements | None:
-    """The measurements of a fit, after everything that was handed to it has been checked."""
+    """The measurements of a fit, after everything that was handed to it has been checked; ``fit`` as for ``preflight``."""
     if not isinstance(mode, str) or mode not in ("error", "warn", "off"):
         raise SolverError(f"preflight must be 'error', 'warn' or 'off'; given: {mode!r}")
     if mode == "off":
         return resolve_data(problem, data, observe, noise)
-    found, measurements = _findings(problem, model, data, observe, noise, exact, dtype, device)
+    found, measurements = _findings(problem, data, observe, noise, **fit)
     found.report(mode, type(problem).__name__)
     return measurements
 
 
 def _findings(
     problem: Problem,
-    model: nn.Module | None,
     data: object,
     observe: Mapping[str, Callable[..., Any]] | None,
     noise: Any,
-    exact: bool | HardConstraints,
-    dtype: torch.dtype,
-    device: str | torch.device,
+    model: nn.Module | None = None,
+    exact: bool | HardConstraints = False,
+    dtype: torch.dtype = torch.float64,
+    device: str | torch.device = "cpu",
 ) -> tuple[Findings, Measurements | None]:
     """The findings of all checks of a problem, data and, if there is one, a model; and the measurements."""
     precise, found = dtype == torch.float64, Findings()
