@@ -371,8 +371,7 @@ class GridWindows(SlabAttempt):
             # What couples coordinates or fields is too much for GMRES.
             self._separable, self._kept = False, None
             return self._tried(space, begin, end, before, rates)
-        setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before, error)
+        setup = self._handed_on(slab, solved, before, error)
         in_space = in_time = rounding = math.inf
         tails = torch.zeros(len(space.shape))
         if solved.converged:

@@ -529,16 +529,11 @@ class SlabAttempt(ABC):
         """How the window before ended that hands its error on, which may be another attempt's."""
         return self._carried if before is None else self._ended(before)
 
-    def _remember(
-        self,
-        slab: Slab[Any],
-        solved: SlabRates,
-        trial: Scaled,
-        before: DiscreteProblem | None,
-        error: CarriedError | None = None,
-    ) -> None:
-        """Keep how a window ended: asking its function, the next one would begin with its rounding."""
-        numbers = range(len(self._orders))
+    def _handed_on(
+        self, slab: Slab[Any], solved: SlabRates, before: DiscreteProblem | None, error: CarriedError | None
+    ) -> DiscreteProblem:
+        """A window's set-up; how it ended is kept: asking its function, the next one would begin with its rounding."""
+        setup, numbers = self._setup_of(slab, solved), range(len(self._orders))
         ends = tuple(slab.end(solved.rates, number) for number in numbers)
         span = slab.begin, slab.length
         slopes, beside = [], []
@@ -552,7 +547,8 @@ class SlabAttempt(ABC):
             for key, kept in self._ends.items()
             if kept.span == span or (before is not None and key == id(before.trial))
         }
-        self._ends = {**own, id(trial): Ended(span, trial, slab.mesh, ends, error, slopes, beside)}
+        self._ends = {**own, id(setup.trial): Ended(span, setup.trial, slab.mesh, ends, error, slopes, beside)}
+        return setup
 
     def _record(self, begin: float, solved: SlabRates, reached: float) -> None:
         """Tell the watchers; one of them may want it to end."""
@@ -688,8 +684,7 @@ class ElementWindows(SlabAttempt):
         solved, error, own = self._solved(slab, [*inside, *ends], made, _TOLERANCE, before, self._guess(slab))
         if solved.converged:
             self._found = mesh, solved.rates[-1]
-        setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before, error)
+        setup = self._handed_on(slab, solved, before, error)
         whole, by_element = math.inf, np.full(mesh.count, math.inf)
         if solved.converged:
             whole, by_element = self._judged(slab, solved, before)

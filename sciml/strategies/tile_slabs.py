@@ -537,8 +537,7 @@ class TileWindows(SlabAttempt):
         inverse = partial(TilePreconditioner, accelerator=self.log.budget.accelerator)
         solved, error, judged = self._solved(slab, sites, inverse, _SMALL * self.target, before)
         in_time, squares = judged["in_time"], judged["squares"]
-        setup = self._setup_of(slab, solved)
-        self._remember(slab, solved, setup.trial, before, error)
+        setup = self._handed_on(slab, solved, before, error)
         self._record(begin, solved, max(in_time, self._in_space))
         return _TileTried(setup, slab, solved.converged and math.isfinite(in_time), in_time, squares)
 
