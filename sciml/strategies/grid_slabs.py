@@ -358,8 +358,7 @@ class GridWindows(SlabAttempt):
         self, space: GridSpace, begin: float, end: float, before: DiscreteProblem | None, rates: Tensor | None = None
     ) -> _GridTried:
         sites, rows = self._placed(space)
-        starts = self._starts(space, begin, before)
-        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        slab = self._slab(space, begin, end, before)
         # What moves a field by so much in a short window changes its rates by more.
         share = (end - begin) / self._duration
         tolerance = max(_TOLERANCE, _SMALL * share * max(self.target, self._worth(space)))
@@ -415,9 +414,6 @@ class GridWindows(SlabAttempt):
         return sites, rows
 
     def _starts(self, space: GridSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
-        """Each field's values, and its time derivatives', at the start, from the window before or the initial conditions."""
-        if (ended := self._ended(before)) is not None:
-            return self._onto(space, ended.mesh, ended.ends)
         found = self._start_values([torch.from_numpy(each).contiguous() for each in space.points.T], begin, before)
         if before is None:
             found |= self._projected_starts(space, begin, found)

@@ -420,6 +420,18 @@ class SlabAttempt(ABC):
                 found[number] += slab.stages.weights @ squares.sum((1, 2))
         return found
 
+    def _slab(
+        self, mesh: Any, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
+    ) -> Slab[Any]:
+        """A window as a slab on a mesh, which starts as the one before has ended."""
+        ended = self._ended(before)
+        starts = self._starts(mesh, begin, before) if ended is None else self._onto(mesh, ended.mesh, ended.ends)
+        return Slab(self._problem, mesh, stages or self.stages, begin, end - begin, self._orders, starts, self._units)
+
+    @abstractmethod
+    def _starts(self, mesh: Any, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
+        """Each field's weights, and its time derivatives', at the start, by initial conditions or the function before."""
+
     @abstractmethod
     def _setup_of(self, slab: Slab[Any], solved: SlabRates) -> DiscreteProblem:
         """The window's function as the trial function of a set-up."""
@@ -676,8 +688,7 @@ class ElementWindows(SlabAttempt):
         return found
 
     def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:
-        starts = self._starts(mesh, begin, before)
-        slab = Slab(self._problem, mesh, self.stages, begin, end - begin, self._orders, starts, self._units)
+        slab = self._slab(mesh, begin, end, before)
         places, quadrature = gauss(math.ceil(_QUADRATURE * (self._degree + 1)))
         inside, ends = self._sites(mesh, places)
         made = partial(ElementPreconditioner, quadrature)
@@ -727,9 +738,6 @@ class ElementWindows(SlabAttempt):
         )
 
     def _starts(self, mesh: PiecewiseBasis, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
-        """Each field's weights, and its time derivatives', at the start, from the window before or the initial conditions."""
-        if (ended := self._ended(before)) is not None:
-            return self._onto(mesh, ended.mesh, ended.ends)
         at, (places, quadrature) = chebyshev_places(self._degree + 1), gauss(self._degree + 6)
         x, between = mesh.inside(at, 0).x, mesh.inside(places, 0)
         wanted = self._start_values([x.flatten()], begin, before)

@@ -252,8 +252,7 @@ class TileWindows(SlabAttempt):
         """
         started = {name for name, order in zip(self._problem.fields, self._orders, strict=True) if order}
         depends = self._problem.system.depends
-        starts = self._starts(space, begin, None)
-        slab = Slab(self._problem, space, self.stages, begin, end - begin, self._orders, starts, self._units)
+        slab = self._slab(space, begin, end, None)
         conditions = [
             site for site in sites if site.term in self._conditions and {name for name, _ in depends(site.term)} <= started
         ]
@@ -527,13 +526,11 @@ class TileWindows(SlabAttempt):
     def _tried(
         self, level: int, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
     ) -> _TileTried:
-        # What tiles miss hardly depends on how many stages a window has; that of implicit Euler has one real factor.
-        stages = self.coarse if stages is None else stages
         made = self._at(level)
         assert made is not None
         space, sites = made
-        starts = self._starts(space, begin, before)
-        slab = Slab(self._problem, space, stages, begin, end - begin, self._orders, starts, self._units)
+        # What tiles miss hardly depends on how many stages a window has; that of implicit Euler has one real factor.
+        slab = self._slab(space, begin, end, before, self.coarse if stages is None else stages)
         inverse = partial(TilePreconditioner, accelerator=self.log.budget.accelerator)
         solved, error, judged = self._solved(slab, sites, inverse, _SMALL * self.target, before)
         in_time, squares = judged["in_time"], judged["squares"]
@@ -559,9 +556,6 @@ class TileWindows(SlabAttempt):
         return {"in_time": in_time, "squares": squares}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
-        """Each field's coefficients, and its time derivatives', at the start."""
-        if (ended := self._ended(before)) is not None:
-            return self._onto(space, ended.mesh, ended.ends)
         if before is None and self._started is not None and self._started[0] is space:
             return self._started[1]
         starts = []
