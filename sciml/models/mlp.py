@@ -70,7 +70,6 @@ class MLP(SequentialModel):
 
     @classmethod
     def from_config(cls, hidden: list[int], **options: Any) -> MLP:
-        """The architecture that ``config`` describes."""
         return cls(*hidden, **options)
 
     def build(self, inputs: int, outputs: int, generator: torch.Generator) -> None:

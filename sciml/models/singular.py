@@ -243,7 +243,6 @@ class CornerSingular(SequentialModel):
 
     @classmethod
     def from_config(cls, smooth: dict[str, Any], wedges: Sequence[Sequence[Any]], **options: Any) -> CornerSingular:
-        """The architecture that ``config`` describes."""
         kind = {each.__name__: each for each in (RandomFeatures, Spectral)}[smooth["kind"]]
         inner = kind.from_config(**{key: value for key, value in smooth.items() if key != "kind"})
         corners = [CornerExponents((position[0], position[1]), *rest) for position, *rest in wedges]

@@ -24,7 +24,7 @@ from sciml.slabs.row_layout import arranged, periodic_coordinates
 from sciml.slabs.separable import SeparablePreconditioner, separable
 from sciml.slabs.system import Evaluated, Site, Slab, Trace
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import IN_LAYER, ROUNDING, CarriedError, Ended, SlabAttempt, lacks_start
+from sciml.strategies.slabs import IN_LAYER, ROUNDING, Ended, SlabAttempt, lacks_start
 from sciml.strategies.time_marching import HOPELESS
 
 MOST_BESIDE_TIME = 3
@@ -244,10 +244,6 @@ class GridWindows(SlabAttempt):
             before, space = min(before, best[0].part), larger
         return best
 
-    def _part(self, error: CarriedError | None, begin: float, end: float) -> float:
-        """What the error in a window makes of the relative error of the fields over all of time, in the root mean square."""
-        return self._relative(error) * math.sqrt((end - begin) / self._duration)
-
     def _resolving_start(self, begin: float) -> GridSpace:
         """As many nodes as the initial values ask for."""
         grid, before = self._grid, list[float]()
@@ -381,7 +377,8 @@ class GridWindows(SlabAttempt):
             tails = space.tails(torch.stack([*levels, *solved.rates[-1]]))
         whole = max(in_space, in_time)
         self._record(begin, solved, whole)
-        reached, part = self._counted(whole, begin, end), self._part(error, begin, end)
+        # In the root mean square over all of time.
+        reached, part = self._counted(whole, begin, end), self._relative(error) * math.sqrt(share)
         if self._first is not None:
             # What is rough has residuals that say little: its own error counts in their place.
             reached = min(reached, part)

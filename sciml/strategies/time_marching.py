@@ -91,14 +91,13 @@ class Marched:
 
     def then(self, later: Marched) -> Marched:
         """These windows, and later ones that begin where they end."""
-        return Marched(
-            self.setups + later.setups,
-            self.edges[:-1] + later.edges,
-            max(self.worst, later.worst),
-            later.complete,
-            self.failed + later.failed,
-            self.escalated + later.escalated,
-            later.interrupted,
+        return replace(
+            later,
+            setups=self.setups + later.setups,
+            edges=self.edges[:-1] + later.edges,
+            worst=max(self.worst, later.worst),
+            failed=self.failed + later.failed,
+            escalated=self.escalated + later.escalated,
         )
 
 
