@@ -43,11 +43,10 @@ class Observation:
     alike: str = ""
 
     def __call__(self, evaluation: Evaluation) -> Tensor:
-        return self.noise.rows(self.deviation(evaluation))
+        return self.noise.rows(self.deviation(self.model(evaluation)))
 
-    def deviation(self, evaluation: Evaluation) -> Tensor:
-        """The deviations, in units of sigma where that is known, shape ``(n,)``."""
-        model = self.model(evaluation)
+    def deviation(self, model: Tensor) -> Tensor:
+        """The deviations of a model's values, in units of sigma where that is known, shape ``(n,)``."""
         sigma = 1.0 if self.sigma is None else self.sigma.to(model)
         return self.noise.deviation(model, self.measured.to(model), sigma)
 
@@ -64,18 +63,15 @@ class Observation:
         """The same values elsewhere."""
         return replace(self, measured=self.measured.to(device), sigma=None if self.sigma is None else self.sigma.to(device))
 
-    def log_density(self, evaluation: Evaluation, sigma: float = 1.0) -> Tensor:
+    def log_density(self, model: Tensor, sigma: float = 1.0) -> Tensor:
         """The logarithm of the density of each value; ``sigma`` where its own is not known."""
         own: Tensor | float = sigma if self.sigma is None else self.sigma.to(self.measured)
-        measured = self.measured.to(evaluation.space.jet(evaluation.space.fields[0]))
-        deviation = self.deviation(evaluation) / (sigma if self.sigma is None else 1.0)
-        return self.noise.log_density(deviation, measured, own)
+        deviation = self.deviation(model) / (sigma if self.sigma is None else 1.0)
+        return self.noise.log_density(deviation, self.measured.to(model), own)
 
     def squares(self, model: Tensor) -> tuple[Tensor, Tensor] | None:
         """Squared deviations, of mean one where the noise is as it was said to be, and their variances; see ``Noise``."""
-        sigma = 1.0 if self.sigma is None else self.sigma.to(model)
-        measured = self.measured.to(model)
-        return self.noise.squares(model, measured, self.noise.deviation(model, measured, sigma))
+        return self.noise.squares(model, self.measured.to(model), self.deviation(model))
 
     @property
     def plain(self) -> bool:

@@ -220,10 +220,9 @@ def _draws(
         evaluation, _ = at.evaluation(block.to(like.device, like.dtype))
         for term in block.terms:
             if isinstance(term.evaluate, Observation):
-                model, deviation = (
-                    each(evaluation).detach().cpu().double() for each in (term.evaluate.model, term.evaluate.deviation)
-                )
-                columns.append((term.evaluate, model.numpy(), deviation.numpy()))
+                model = term.evaluate.model(evaluation).detach()
+                values, found = (each.cpu().double().numpy() for each in (model, term.evaluate.deviation(model)))
+                columns.append((term.evaluate, values, found))
 
     def residuals(number: int) -> Measurements:
         found = {name: table[name] for name in table.columns}

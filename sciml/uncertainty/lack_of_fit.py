@@ -70,7 +70,8 @@ def lack_of_fit(rows: ResidualSystem, blocks: Sequence[Collocation]) -> list[Lac
         with torch.no_grad():
             evaluation, _ = rows.evaluation(block)
             for observation in measured:
-                deviation, model = observation.deviation(evaluation).detach(), observation.model(evaluation).detach()
+                model = observation.model(evaluation).detach()
+                deviation = observation.deviation(model)
                 # What the noise model takes for an outlier counts as little as it did in the fit.
                 score = observation.noise.score(deviation)
                 correlation, errors = autocorrelation(score.double().cpu().numpy(), pairs)

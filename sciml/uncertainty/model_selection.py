@@ -47,7 +47,7 @@ def deviations(
     for misfit, block in observations(blocks):
         if misfit.name in columns:
             plain = replace(misfit, noise=measurements.noise_or_normal(misfit.name), sigma=None)
-            found[misfit.name] = plain.deviation(rows.evaluation(block)[0]).detach().double().cpu()
+            found[misfit.name] = plain.deviation(misfit.model(rows.evaluation(block)[0])).detach().double().cpu()
     return {column: found[column] for column in columns}
 
 
@@ -61,13 +61,14 @@ def statistics(
     for misfit, block in observations(blocks):
         with torch.no_grad():
             evaluation, _ = rows.evaluation(block)
-        deviation, sigma = misfit.deviation(evaluation).detach(), 1.0
+        model = misfit.model(evaluation).detach()
+        deviation, sigma = misfit.deviation(model), 1.0
         if misfit.sigma is None:
             sigma = math.sqrt(float(deviation.square().mean())) or 1e-300
         fitted += misfit.sigma is None or misfit.name in found
         sizes[f"sigma.{misfit.name}"] = sigma if misfit.sigma is None else misfit.typical_sigma
         count += len(deviation)
-        likelihood += float(misfit.log_density(evaluation, sigma).detach().sum())
+        likelihood += float(misfit.log_density(model, sigma).sum())
         square += float((deviation / sigma).square().sum())
     parameters = inference.fitted + fitted
     return {
