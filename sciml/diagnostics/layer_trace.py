@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -51,18 +52,12 @@ def passages(trial: nn.Module, points: Tensor) -> list[Passage]:
 
         return record
 
-    hooks = []
-    try:
+    with ExitStack() as hooks:
         for path, module in own_model(trial).named_modules():
-            try:
-                hooks.append(module.register_forward_hook(watch(path, module)))
-            except RuntimeError:
-                # Compiled modules take no hooks; what is around them does.
-                continue
+            # Compiled modules take no hooks; what is around them does.
+            with suppress(RuntimeError):
+                hooks.enter_context(module.register_forward_hook(watch(path, module)))
         trial(points)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return found
 
 

@@ -90,9 +90,10 @@ class LayerOutput:
         def catch(_: nn.Module, given: tuple[Any, ...], output: Any = None) -> None:
             caught.append(given[0] if self.inputs else output)
 
-        handle = self.layer.register_forward_pre_hook(catch) if self.inputs else self.layer.register_forward_hook(catch)
+        hooked = self.layer.register_forward_pre_hook if self.inputs else self.layer.register_forward_hook
         try:
-            self.run(points)
+            with hooked(catch):
+                self.run(points)
         except (SciMLError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -100,8 +101,6 @@ class LayerOutput:
             raise ProblemError(
                 f"the module does not accept points of shape {tuple(points.shape)}: {type(error).__name__}: {error}"
             ) from error
-        finally:
-            handle.remove()
         return caught
 
     def jets(self, points: Tensor, names: Sequence[str], plan: Sequence[MultiIndex]) -> list[Tensor]:
@@ -141,13 +140,11 @@ def head_of(module: nn.Module) -> nn.Linear | None:
     def catch(layer: Any, given: tuple[Tensor, ...], output: Tensor) -> None:
         ran.setdefault(layer, []).append((given[0], output))
 
-    handles = [part.register_forward_hook(catch) for part in module.modules() if isinstance(part, nn.Linear)]
-    try:
-        with torch.no_grad():
-            module(points)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with torch.no_grad(), contextlib.ExitStack() as hooks:
+        for part in module.modules():
+            if isinstance(part, nn.Linear):
+                hooks.enter_context(part.register_forward_hook(catch))
+        module(points)
     ends = (
         layer for layer, ((given, output), *more) in ran.items() if not more and given.ndim == 2 and torch.equal(output, own)
     )

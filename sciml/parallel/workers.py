@@ -66,14 +66,11 @@ def _by_value() -> Iterator[None]:
     """Problems that were read from files have modules that other processes cannot import: these travel with them."""
     import cloudpickle  # type: ignore[import-untyped]
 
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith(FROM_FILE)]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
+    with contextlib.ExitStack() as registered:
+        for module in [module for name, module in list(sys.modules.items()) if name.startswith(FROM_FILE)]:
+            cloudpickle.register_pickle_by_value(module)
+            registered.callback(cloudpickle.unregister_pickle_by_value, module)
         yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _by_itself(work: Callable[[Any], T], item: Any) -> T:
