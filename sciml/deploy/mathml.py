@@ -6,6 +6,7 @@ import copy
 import html
 import inspect
 import math
+import operator
 import textwrap
 import weakref
 from collections.abc import Callable, Sequence
@@ -144,15 +145,11 @@ def _known(name: str) -> Callable[..., Any] | None:
         )
     meanings: dict[str, Callable[..., Any]] = {
         "sqrt": lambda given: Symbol(f"<msqrt>{given.math}</msqrt>"),
-        "abs": abs,
+        **{each: getattr(operator, each) for each in ("abs", "add", "mul", "pow", "sub")},
+        "div": operator.truediv,
         "square": lambda given: given**2,
-        "pow": lambda base, exponent: base**exponent,
         "zeros_like": lambda given: 0.0,
         "ones_like": lambda given: 1.0,
-        "add": lambda first, second: first + second,
-        "sub": lambda first, second: first - second,
-        "mul": lambda first, second: first * second,
-        "div": lambda first, second: first / second,
         "detach": lambda given: given,
         "where": lambda condition, yes, no: Symbol(
             f"<mrow><mo>{{</mo><mtable><mtr><mtd>{Symbol.of(yes).math}</mtd><mtd><mtext>where </mtext>{condition.math}</mtd>"
