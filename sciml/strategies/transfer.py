@@ -95,10 +95,7 @@ class WarmStart:
         """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares."""
         scaled = scaled_of(setup.trial)
         assert scaled is not None
-        around = [
-            getattr(each.model, "columns", ()) if isinstance(each.model, PeriodicInputs) else ()
-            for each in (scaled, self.scaled)
-        ]
+        around = [each.model.columns if isinstance(each.model, PeriodicInputs) else () for each in (scaled, self.scaled)]
         if isinstance(setup.trial, Constrained) != self.exact or around[0] != around[1]:
             held = "holds conditions exactly" if self.exact or around[1] else "does not hold conditions exactly"
             raise ProblemError(
