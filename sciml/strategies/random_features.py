@@ -197,12 +197,31 @@ class _ScaleSearch:
         scale = each if len(each) > 1 else each[0]
         best = self.trials.best
         earlier = best.discrete if best is not None and best.residual < _UNRESOLVED else None
-        solved, relative = _solved(self._setup, self._features, scale, self._work.seed, self._linear, earlier)
+        solved, relative = self._solved(scale, earlier)
         if relative < self._reached or not self._tried:
             self._scales = scales
         self._tried[scales] = self._last = relative
         name = f"{self._features} features, scale {' x '.join(f'{one:g}' for one in each)}"
         return self.trials.take(name, solved, relative)
+
+    def _solved(self, scale: float | Sequence[float], earlier: DiscreteProblem | None) -> tuple[DiscreteProblem, float]:
+        """The set-up with the present number of features, solved, and its relative residual on held-out rows."""
+        setup, problem, count = self._setup, self._setup.problem, self._features
+        fraction = count * len(problem.fields) / max(1, len(problem.equations)) / counts_of(self._dimension)[-1]
+        train = tuple(part_of(block, fraction, self._dimension) for block in setup.train)
+        candidate = replace(with_features(setup, count, scale, self._work.seed), train=train)
+        objective = candidate.objective(train, setup.weights)
+
+        def work() -> None:
+            if self._linear:
+                linear_solve(objective)
+                return
+            if earlier is not None:
+                take_over(candidate, earlier.trial)
+            _best_by_gauss_newton(objective, setup.held)
+
+        settled(setup.journal, f"{count} features, scale {scale}", objective, work)
+        return candidate, objective.worst(setup.held)
 
 
 def _next_count(known: Sequence[tuple[int, float]], target: float, most: int) -> int:
@@ -223,33 +242,6 @@ def _next_count(known: Sequence[tuple[int, float]], target: float, most: int) ->
         growth = 1 + 1.25 * missing / max(fall * count, 1e-3)
     larger = 10 * round(count * min(max(growth, _LEAST_GROWTH), _MOST_GROWTH) / 10)
     return most if 1.1 * larger > most else larger
-
-
-def _solved(
-    setup: DiscreteProblem,
-    count: int,
-    scale: float | Sequence[float],
-    seed: int,
-    linear: bool,
-    earlier: DiscreteProblem | None,
-) -> tuple[DiscreteProblem, float]:
-    problem = setup.problem
-    dimension = len(problem.coordinates)
-    fraction = count * len(problem.fields) / max(1, len(problem.equations)) / counts_of(dimension)[-1]
-    train = tuple(part_of(block, fraction, dimension) for block in setup.train)
-    candidate = replace(with_features(setup, count, scale, seed), train=train)
-    objective = candidate.objective(train, setup.weights)
-
-    def work() -> None:
-        if linear:
-            linear_solve(objective)
-            return
-        if earlier is not None:
-            take_over(candidate, earlier.trial)
-        _best_by_gauss_newton(objective, setup.held)
-
-    settled(setup.journal, f"{count} features, scale {scale}", objective, work)
-    return candidate, objective.worst(setup.held)
 
 
 def not_by_least_squares(work: Workspace) -> str | None:
