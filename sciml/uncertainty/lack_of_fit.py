@@ -67,22 +67,22 @@ def lack_of_fit(rows: ResidualSystem, blocks: Sequence[Collocation]) -> list[Lac
         if not measured or block.size < _FEWEST:
             continue
         pairs = neighbours(block.sample.points[0].double().cpu().numpy())
-        with torch.no_grad():
-            evaluation, _ = rows.evaluation(block)
-            for observation in measured:
-                model = observation.model(evaluation).detach()
-                deviation = observation.deviation(model)
-                # What the noise model takes for an outlier counts as little as it did in the fit.
-                score = observation.noise.score(deviation)
-                correlation, errors = autocorrelation(score.double().cpu().numpy(), pairs)
-                if not math.isfinite(errors):
-                    continue
-                kept = torch.where(deviation == 0, 1.0, score / deviation)
-                share, natural = math.sqrt(max(correlation, 0.0)), observation.size or math.inf
-                systematic = share * _size(score) / natural
-                error = share * _size((model - observation.measured.to(model)) * kept) / (_size(model) or math.inf)
-                field = observation.field if observation.plain else None
-                found.append(LackOfFit(observation.name, field, correlation, errors, systematic, error))
+        # What is measured may differentiate expressions of its own.
+        evaluation, _ = rows.evaluation(block)
+        for observation in measured:
+            model = observation.model(evaluation).detach()
+            deviation = observation.deviation(model)
+            # What the noise model takes for an outlier counts as little as it did in the fit.
+            score = observation.noise.score(deviation)
+            correlation, errors = autocorrelation(score.double().cpu().numpy(), pairs)
+            if not math.isfinite(errors):
+                continue
+            kept = torch.where(deviation == 0, 1.0, score / deviation)
+            share, natural = math.sqrt(max(correlation, 0.0)), observation.size or math.inf
+            systematic = share * _size(score) / natural
+            error = share * _size((model - observation.measured.to(model)) * kept) / (_size(model) or math.inf)
+            field = observation.field if observation.plain else None
+            found.append(LackOfFit(observation.name, field, correlation, errors, systematic, error))
     return found
 
 

@@ -75,6 +75,15 @@ def test_a_law_that_describes_them_is_a_success_without_a_remark():
     assert solution.statistics["autocorrelation.u"] < 0.3
 
 
+def test_what_is_measured_may_differentiate_expressions():
+    t = np.linspace(0, 2, 60)
+    rate = 1.4 * np.exp(1.4 * t) * (1 + 0.01 * np.random.default_rng(0).normal(size=60))
+    measured = sciml.Measurements({"t": t, "q": rate}, observe={"q": lambda u, t: sciml.d(u * u, t)})
+    solution = sciml.fit(Growth(), data=measured)
+    assert solution.success, solution.message
+    assert solution.statistics["autocorrelation.q"] < 0.3
+
+
 def test_a_pattern_that_is_small_is_a_remark():
     solution = sciml.fit(Growth(), data=grown(lambda t: np.exp(0.7 * t) * (1 + 0.01 * np.sin(3 * t)), noise=1e-4))
     assert solution.success
