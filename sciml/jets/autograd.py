@@ -91,11 +91,12 @@ class AutogradJets:
 
 def knows_derivatives(trial: nn.Module) -> bool:
     """Whether a trial function is made of parts that all know their derivatives, and has nothing to be varied."""
-    parts = [trial, *(getattr(trial, "windows", None) or [])]
-    inner = [each.model if hasattr(each, "model") else each for each in parts[1:] or parts]
-    return all(hasattr(each, "partial") for each in [*parts, *inner]) and not any(
-        parameter.requires_grad for parameter in trial.parameters()
-    )
+    return _has_partial(trial) and not any(parameter.requires_grad for parameter in trial.parameters())
+
+
+def _has_partial(module: Any) -> bool:
+    parts: Any = [module.model] if hasattr(module, "model") else getattr(module, "windows", getattr(module, "branches", ()))
+    return hasattr(module, "partial") and all(map(_has_partial, parts))
 
 
 def jets_of(trial: nn.Module, points: Tensor, coordinates: Sequence[str], fields: Sequence[str]) -> AnalyticJets | AutogradJets:

@@ -12,6 +12,7 @@ from sciml.models.blocks import (
     Product,
     ResidualBlock,
 )
+from sciml.models.components import Components, side_by_side
 from sciml.models.constrained import Constrained, model_of, scaled_of, with_model
 from sciml.models.grid import Grid, GridFunction, GridJets
 from sciml.models.mlp import MLP
@@ -30,6 +31,7 @@ __all__ = [
     "MLP",
     "Basis1D",
     "Chebyshev",
+    "Components",
     "Concatenation",
     "Constrained",
     "CornerExponents",
@@ -61,6 +63,7 @@ __all__ = [
     "hermite",
     "model_of",
     "scaled_of",
+    "side_by_side",
     "sliced",
     "with_model",
 ]

@@ -39,6 +39,11 @@ class Pieces(Block):
             self.register_buffer(f"breaks_{column}", each)
 
     @property
+    @abstractmethod
+    def axis(self) -> int:
+        """The axis of the coefficients along which fields lie."""
+
+    @property
     def breaks(self) -> tuple[Tensor, ...]:
         """The ends of the elements along each coordinate."""
         return tuple(getattr(self, f"breaks_{column}") for column in range(len(self.degrees)))
@@ -86,6 +91,10 @@ class PiecewisePolynomial(Pieces):
         super().__init__(breaks, degrees, outputs)
         shape = (*(len(each) - 1 for each in self.breaks), outputs, *(degree + 1 for degree in degrees))
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
+
+    @property
+    def axis(self) -> int:
+        return len(self.degrees)
 
     def _values(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         tables, tile, dims = [], torch.zeros(len(points), dtype=torch.int64, device=points.device), len(self.degrees)

@@ -116,6 +116,10 @@ class Tiles(Pieces):
         self.register_buffer("coefficients", torch.zeros(shape, dtype=torch.float64))
 
     @property
+    def axis(self) -> int:
+        return 1
+
+    @property
     def counts(self) -> tuple[int, ...]:
         """The number of boxes along each coordinate."""
         return tuple(len(each) - 1 for each in self.breaks)

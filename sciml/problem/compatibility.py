@@ -9,7 +9,7 @@ same, and are less smooth at that place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.geometry import Box, Face, OnFaces, Piece, Side
+from sciml.geometry import Box, Face, OnFaces, Piece, Side, draw
 from sciml.geometry.sampling import on_side
 from sciml.jets import AutogradJets
 from sciml.jets.calculus import describe
 from sciml.problem.boundary_conditions import Neumann, Periodic
-from sciml.problem.conditions import Prescription, place_of
+from sciml.problem.conditions import Evaluation, Prescription, place_of
 from sciml.problem.problem import Problem
 from sciml.typing import MultiIndex, Points
 
@@ -124,6 +124,41 @@ def slope_contradictions(problem: Problem) -> list[str]:
     pairs = (*product(values, slopes), *combinations(slopes, 2))
     across = [(one, two) for one, two in pairs if one.face.coordinate != two.face.coordinate]
     return list(dict.fromkeys(_compared(problem, across)))
+
+
+def left_by_start(problem: Problem) -> dict[str, float]:
+    """Compatibility of the start: the largest residual of each condition on other sides at that time, of initial values alone.
+
+    Conditions that ask for what no initial condition prescribes are left out.
+    """
+    start, bound = Face(str(problem.time), "lower"), problem.bind_initial()
+    given = {(each.prescription.field, each.prescription.index): each for each in prescribed(problem) if each.face == start}
+    column, found = problem.coordinates.index(str(problem.time)), dict[str, float]()
+    for term in problem.terms():
+        if not isinstance(term.place, OnFaces) or start in term.place.faces:
+            continue
+        sample = draw(term.place, problem.domain, _PROBES, np.random.default_rng(0))
+        points = sample.points[0].clone()
+        points[:, column] = start.value(problem.domain)
+        asked = ((name, tuple(each for each in index if each == problem.time)) for name, index in problem.system.asked(term))
+        if given.keys() >= set(asked):
+            residual = term.evaluate(Evaluation.of(bound, (points,), [_Start(bound, given, points)], sample.normals))
+            found[term.name] = float(_finite(residual.detach()).max())
+    return found
+
+
+@dataclass(frozen=True)
+class _Start:
+    """The supplier of initial values and of their derivatives along the start."""
+
+    problem: Problem
+    given: Mapping[tuple[str, MultiIndex], Prescribed]
+    points: Points
+
+    def jet(self, field: str, index: MultiIndex) -> Tensor:
+        rates = tuple(name for name in index if name == self.problem.time)
+        along = tuple(name for name in index if name != self.problem.time)
+        return _derivative(self.problem, self.given[field, rates], along, self.points)
 
 
 def _settled(problem: Problem, given: Iterable[Prescribed]) -> list[Prescribed]:

@@ -18,7 +18,7 @@ from sciml.data.provenance import Provenance
 from sciml.data.sandbox import FOREIGN
 from sciml.errors import FileError, ProblemError, SciMLError
 from sciml.geometry import domain_from_config
-from sciml.models import BUILT_IN, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
+from sciml.models import BUILT_IN, Components, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
 from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
@@ -37,7 +37,7 @@ _FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": Tru
 
 _KNOWN: dict[str, Any] = {each.__name__: each for each in (*BUILT_IN, GridFunction)}
 _WRAPPERS: dict[Any, Any] = {
-    Scaled: lambda module: [],
+    Scaled: lambda module: [len(module.scale)],
     PeriodicInputs: lambda module: [list(module.columns), module.harmonics],
     Sliced: lambda module: [module.column, float(module.value)],
 }
@@ -194,6 +194,8 @@ def _described(module: Any) -> dict[str, Any]:
     if isinstance(module, Windowed):
         windows = [_described(each) for each in module.windows]
         return {"kind": "Windowed", "column": module.column, "order": module.order, "windows": windows}
+    if isinstance(module, Components):
+        return {"kind": "Components", "order": list(module.order), "branches": [_described(each) for each in module.branches]}
     if type(module) in _KNOWN.values():
         return {"kind": type(module).__name__, **module.config}
     return {"kind": "module", "class": f"{type(module).__module__}.{type(module).__qualname__}"}
@@ -211,6 +213,8 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
             )
         windows = [_built(path, each, blank, None) for each in options["windows"]]
         module: nn.Module = Windowed(list(range(len(windows) + 1)), windows, options["column"], options["order"])
+    elif kind["kind"] == "Components":
+        module = Components([_built(path, each, blank, None) for each in options["branches"]], options["order"])
     elif foreign := _foreign(kind):
         if model is None:
             raise FileError(f"{path} holds a model of class {foreign}: pass an object of it, sciml.load(path, model=...)")
@@ -220,7 +224,10 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
         module = _KNOWN[kind["kind"]].from_config(**options)
     wrappers = {each.__name__: each for each in _WRAPPERS}
     for name, *given in kind.get("around", []):
-        module = wrappers[name](module, *(blank if name == "Scaled" else given))
+        if name == "Scaled":
+            # Components have fewer fields than the whole.
+            given = [*blank[:2], *(each[: given[0]] if given else each for each in blank[2:])]
+        module = wrappers[name](module, *given)
     return module
 
 

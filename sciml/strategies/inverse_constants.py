@@ -28,7 +28,8 @@ from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import SolverError
 from sciml.geometry import Box, Interior
 from sciml.jets import JetSpace, Supplier, jets_of
-from sciml.models import Scaled, Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials, side_by_side
+from sciml.models.piecewise import Pieces
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
@@ -38,7 +39,7 @@ from sciml.problem.observations import is_measured
 from sciml.solvers import DiscreteProblem, LeastSquares, ResidualSystem
 from sciml.solvers.discrete_problem import with_polynomials
 from sciml.strategies.random_features import not_by_least_squares, output_weights
-from sciml.strategies.search import Candidate, Strategy, Varied, Workspace, search
+from sciml.strategies.search import Candidate, Strategy, Varied, Workspace, judged_apart, search
 from sciml.strategies.tiles import Tiles, sensitivities
 from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
@@ -55,7 +56,9 @@ _CLOSE, _GOOD = 1e-9, 1e-3
 _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03), 0.03, 1e-2, 1e-6, 20
 # A fall of the loss that is foretold and not worth a solution.
 _SLIGHT = 1e-6
-# How exact solutions need be before the constants are known, and at the end as a share of how far they scatter.
+# Numbers of the derivatives of all coefficients by constants that are held at most.
+_MOST_NUMBERS = 20_000_000
+# How exact solutions are before the constants are known, and at the end as a share of how far they scatter.
 _ROUGHLY, _BENEATH = 1e-5, 0.05
 
 
@@ -168,41 +171,54 @@ class Tangent(nn.Module):
         return None
 
 
-class TileTangent(Tangent):
-    """A solution on tiles as an affine function of constants, by the derivatives of its coefficients.
+class PolynomialTangent(Tangent):
+    """A solution in polynomial pieces as an affine function of constants, by the derivatives of its coefficients.
 
     Args:
-        here: the solution at the numbers ``raw``, polynomials on tiles.
-        tables: the derivatives of its coefficients by all raw unknowns, ``(q, T, F, K)``.
+        here: the solution at the numbers ``raw``: polynomials on tiles, or windows of polynomials in pieces.
+        together: its derivatives by all raw unknowns side by side; see ``side_by_side``.
+        raw: the numbers.
     """
 
     here: Any
+    together: Any
 
-    def __init__(self, here: Any, tables: Tensor, raw: Mapping[str, Tensor]) -> None:
+    def __init__(self, here: Any, together: Any, raw: Mapping[str, Tensor]) -> None:
         super().__init__(here, [], raw)
-        self._tables, still = tables, torch.zeros_like(here.scale).tolist() * len(tables)
-        model = here.model.like(len(tables) * here.model.outputs)
-        model.coefficients.copy_(tables.permute(1, 0, 2, 3).flatten(1, 2))
-        low, high = here.center - here.half_width, here.center + here.half_width
-        self._all = Scaled(model, low.tolist(), high.tolist(), still, here.scale.tolist() * len(tables)).to(tables)
+        self.together = together.requires_grad_(False)
 
     def _jets(self, points: Tensor, names: Sequence[str], fields: Sequence[str]) -> Any:
-        by_unknown = [f"{number} {field}" for number in range(len(self._tables)) for field in fields]
-        return jets_of(self._all, points, names, by_unknown)
+        by_unknown = [f"{number} {field}" for number in range(len(self.raw)) for field in fields]
+        return jets_of(self.together, points, names, by_unknown)
 
     def _slopes(self, jets: Any, jet: Jet) -> Tensor:
         field, index = jet
-        return torch.stack([jets.jet(f"{number} {field}", index) for number in range(len(self._tables))], dim=1)
+        return torch.stack([jets.jet(f"{number} {field}", index) for number in range(len(self.raw))], dim=1)
+
+    @property
+    def _directions(self) -> dict[str, Tensor]:
+        """The derivatives of coefficients by name, those by each unknown one after another, ``(q, ...)``; none of others."""
+        found, slopes = {}, dict(self.together.named_modules())
+        for name, module in self.here.named_modules():
+            if isinstance(module, Pieces):
+                table = slopes[name].coefficients.unflatten(module.axis, (len(self.raw), -1)).movedim(module.axis, 0)
+                if table.shape[1:] != module.coefficients.shape:
+                    return {}
+                found[f"{name}.coefficients"] = table
+        return found
 
     def spread(self, inference: Inference) -> FieldCovariance | None:
-        if not inference.spread.size or self.here.model.coefficients.shape != self._tables.shape[1:]:
+        found = self._directions
+        if not inference.spread.size or not found or sum(each.numel() for each in found.values()) > _MOST_NUMBERS:
             return None
-        directions = self._tables.flatten(1).T @ torch.from_numpy(inference.spread)
-        return FieldCovariance(("model.coefficients",), directions, inference.quantile)
+        slopes = torch.cat([each.flatten(1) for each in found.values()], dim=1)
+        return FieldCovariance(tuple(found), slopes.T.cpu() @ torch.from_numpy(inference.spread), inference.quantile)
 
     def foretold(self, moves: Mapping[str, Tensor]) -> Any:
-        found: Any = copy.deepcopy(self.here)
-        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.raw]), self._tables, dims=1)
+        if not isinstance(getattr(self.here, "model", None), TilePolynomials):
+            return None
+        found, (slopes,) = copy.deepcopy(self.here), self._directions.values()
+        found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.raw]), slopes, dims=1)
         return found
 
 
@@ -365,6 +381,8 @@ class OutputError:
         self.work, self.data, self._ways, self.solves = work, data, ways, 0
         self.stated = work if stated is None else stated
         self._way: Strategy | None = None
+        # How exact solutions are before the constants are known, and at least at the end.
+        self.roughly = _ROUGHLY
         given = work.options.weights
         # Weights name a term or a kind of them.
         weights = {name: each for name, each in given.items() if not is_measured(f"{name}.")} if given else None
@@ -373,7 +391,7 @@ class OutputError:
     def run(self) -> Iterator[Candidate]:
         """The solutions at better and better constants, at first no more exact than finding these takes."""
         log = self.work.log
-        self.aim(_ROUGHLY)
+        self.aim(self.roughly)
         here = self.reached({name: value.detach() for name, value in self.data.raw.items()})
         if here is None:
             return
@@ -386,7 +404,7 @@ class OutputError:
         if here.tangent is None or log.stopped:
             return
         # What is far smaller than the scatter of the fields moves no constant; equations are to hold however large that is.
-        self.aim(min(_BENEATH * min(self._scatter(now).values(), default=0.0), _ROUGHLY))
+        self.aim(min(_BENEATH * min(self._scatter(now).values(), default=0.0), self.roughly))
         found = self.reached(here.raw)
         if found is None or log.stopped:
             return
@@ -448,6 +466,10 @@ class OutputError:
         """The trial function that measurements see, of a solution at raw numbers."""
         return trial
 
+    def slopes(self, together: Any) -> Any:
+        """The derivatives by all raw unknowns of what measurements see, side by side, from those of a solution."""
+        return together
+
     def followed(self, trial: Any) -> Any:
         """The solution in what measurements see."""
         return trial
@@ -505,20 +527,24 @@ class OutputError:
         if _on_tiles(here.solution):
             own, budget = replace(here.solution.discrete, problem=self.work.problem), self.work.log.budget
             tables = sensitivities(own, here.raw, self.work.seed, budget.accelerator)
-            return None if tables is None else TileTangent(trial, self.all_slopes(trial.model, tables), here.raw)
+            return (
+                None
+                if tables is None
+                else PolynomialTangent(trial, _beside(trial, self.all_slopes(trial.model, tables)), here.raw)
+            )
         if here.solution.slopes:
-            return Tangent(trial, here.solution.slopes, here.raw)
+            return PolynomialTangent(trial, self.slopes(side_by_side(here.solution.slopes)), here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self.reached({**here.raw, name: here.raw[name] + step})
             if found is None or self.work.log.stopped:
                 return None
-            beside.append(found.solution.discrete.trial)
+            beside.append(self.whole(found.solution.discrete.trial, found.raw))
         return Tangent(trial, [trial, *beside], here.raw, steps)
 
     def _tangent_again(self, here: Reached, before: Tangent) -> Tangent:
-        """The slopes on other tiles, which one factor gives; otherwise those that there are."""
-        found = self._tangent(here) if _on_tiles(here.solution) else None
+        """The slopes on other tiles, which one factor gives, or in other windows; otherwise those that there are."""
+        found = self._tangent(here) if _on_tiles(here.solution) or here.solution.slopes else None
         return before.about(self.whole(here.solution.discrete.trial, here.raw), here.raw) if found is None else found
 
     def linear(self, raw: Mapping[str, Tensor], tangent: Tangent, data: DiscreteProblem | None = None) -> DiscreteProblem:
@@ -548,6 +574,8 @@ class OutputError:
         stated = {name: here.raw[name] for name in self.stated.problem.unknowns}
         found = replace(found, estimates={name: found.estimates[name] for name in stated}, spread=np.zeros((0, 0)))
         whole = self.stated.discrete.with_unknowns(stated).with_trial(trial, inference=found)
+        if now.regular is not None:
+            whole = judged_apart(whole, now.regular)
         now = replace(now, discrete=whole, reason=f"{self.how()}: {now.reason}", solver="LeastSquares")
         return replace(now, accepted=False, sufficient=False)
 
@@ -558,6 +586,14 @@ class OutputError:
     def how(self) -> str:
         """What was done, in words."""
         return f"constants by nonlinear regression, {self.solves} solutions at constants that have values"
+
+
+def _beside(here: Any, tables: Tensor) -> Scaled:
+    """The derivatives of coefficients on the tiles of a solution, ``(q, T, F, K)``, as polynomials on these side by side."""
+    model = here.model.like(len(tables) * here.model.outputs)
+    model.coefficients.copy_(tables.permute(1, 0, 2, 3).flatten(1, 2))
+    low, high, scale = here.center - here.half_width, here.center + here.half_width, here.scale.tolist() * len(tables)
+    return Scaled(model, low.tolist(), high.tolist(), [0.0] * len(scale), scale).to(tables)
 
 
 def _on_tiles(found: Candidate) -> bool:

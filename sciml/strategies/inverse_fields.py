@@ -33,9 +33,10 @@ from torch import Tensor
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Interior, clustered, draw
 from sciml.jets.calculus import describe
-from sciml.models import Scaled, Tiles as TilePolynomials
+from sciml.models import Components, PiecewisePolynomial, Scaled, Tiles as TilePolynomials, Windowed
 from sciml.models.spectral import ellipsoid
 from sciml.problem.collocation import Collocation
+from sciml.problem.compatibility import left_by_start
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.expansion import Series, expanded, reduced
 from sciml.problem.measurements import measured_fields, unknown_fields
@@ -50,6 +51,7 @@ from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Log, Strategy, Workspace
 from sciml.strategies.tiles import MOST_COORDINATES, Tiles
 from sciml.strategies.training import Training
+from sciml.strategies.window_solvers import TimeMarching
 from sciml.typing import MultiIndex
 from sciml.uncertainty.covariance import Inference, averaged, by_strength, from_rows
 
@@ -98,6 +100,8 @@ _SERIES, _WEAKER, _ROUNDS, _RANK = {1: 24, 2: 10, 3: 6}, 4, 20, 1e-12
 # How exact solutions need be to find the natural size of a field, and how far it may be from one; points at which it is taken;
 # parts of a step, in turn.
 _ROUGH, _DECADES, _PROBES, _LENGTHS = 1e-2, 12, 1000, (1.0, 0.3, 0.1, 0.03, 0.01)
+# Residuals of windows that are small beside the noise of measurements.
+_IN_WINDOWS = 1e-3
 # Copies of the derivatives of measurements that are held at once, and the part of the free memory.
 _COPIES, _MEMORY = 8, 0.4
 
@@ -211,6 +215,15 @@ def _not_by_solving(work: Workspace) -> str | None:
     return not_by_solving(problem) or Tiles().obstacle(forward) or not_by_least_squares(work)
 
 
+def _starts_roughly(work: Workspace) -> bool:
+    """Whether the start contradicts conditions, at the first values of unknowns, and slabs of time take the layer it leaves."""
+    forward = replace(work.on(None), problem=work.problem.bind_initial().unmeasured())
+    if TimeMarching().unless_in_slabs(forward) is not None:
+        return False
+    left, scales = left_by_start(forward.problem), forward.discrete.scales
+    return any(each > _ROUGH * scales[name] for name, each in left.items())
+
+
 class SmoothedOutputError(OutputError):
     """Gauss and Newton's steps on the coefficients of unknown fields, smoothed as generalised cross-validation asks for.
 
@@ -226,7 +239,11 @@ class SmoothedOutputError(OutputError):
         whole = replace(given.on(given.measurements), problem=expanded(given.problem, series))
         self._series, self._strength, self._fitted = series, 0, 0.0
         self._plain = measured_alone(whole)
-        super().__init__(replace(whole, problem=reduced(whole.problem, series)), self._plain, [Tiles()], given)
+        work = replace(whole, problem=reduced(whole.problem, series))
+        marched = _starts_roughly(work)
+        super().__init__(work, self._plain, [TimeMarching() if marched else Tiles()], given)
+        # What windows leave of the equations is far more than they change of the fields.
+        self.roughly = _IN_WINDOWS if marched else self.roughly
         fields = given.problem.fields
         self._points = draw(Interior(), given.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
         self._columns = [fields.index(name) for name in self.work.problem.fields]
@@ -298,7 +315,10 @@ class SmoothedOutputError(OutputError):
         sizes = {name: float(values[:, number].square().mean().sqrt()) for name, number in numbers.items()}
         return _with_prior(self._plain, sizes, 1.0, _POINTS * len(self._plain.problem.unknowns))
 
-    def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Scaled:
+    def whole(self, trial: Any, raw: Mapping[str, Tensor]) -> Any:
+        if isinstance(trial, Windowed):
+            unknowns = self._plain.problem.unknowns
+            return self._beside(trial, [{name: float(each.value(raw[name])) for name, each in unknowns.items()}], 1.0)
         # Tiles are laid and joined on the processor.
         trial, units = copy.deepcopy(trial).cpu(), dict[str, Tensor]()
         for name in ("offset", "scale"):
@@ -312,6 +332,28 @@ class SmoothedOutputError(OutputError):
         domain = self.stated.problem.domain
         found = Scaled(model, domain.lower, domain.upper, *(units[name].tolist() for name in units))
         return found.to(self._plain.trial.scale)
+
+    def slopes(self, together: Any) -> Any:
+        # All series are linear in the raw numbers of their coefficients, with the slope one.
+        return self._beside(together, [{name: 1.0} for name in self._plain.problem.unknowns], 0.0)
+
+    def _beside(self, trial: Windowed, values: Sequence[Mapping[str, float]], offset: float) -> Windowed:
+        """Windows of the fields that follow, of several solutions side by side, with the series of the others beside them.
+
+        The series of each solution have coefficients of such values, zero for others, and a share of their ``offset``.
+        """
+        problem, degrees = self.stated.problem, np.concatenate([each.products for each in self._series]).max(axis=0).tolist()
+        columns, count = [problem.fields.index(each.field) for each in self._series], len(problem.fields)
+        model = PiecewisePolynomial([[-1.0, 1.0]] * len(degrees), degrees, len(values) * len(columns))
+        for (copied, own), (number, each) in itertools.product(enumerate(values), enumerate(self._series)):
+            for name, product in zip(each.names, each.products, strict=True):
+                model.coefficients[(*(0 for _ in degrees), copied * len(columns) + number, *product)] = own.get(name, 0.0)
+        units = [offset * each.offset for each in self._series], [each.scale for each in self._series]
+        bounds = problem.domain.lower, problem.domain.upper
+        known = Scaled(model, *bounds, *(len(values) * each for each in units))
+        order = [copied * count + each for own in (self._columns, columns) for copied in range(len(values)) for each in own]
+        windows = [Components([each, copy.deepcopy(known)], order) for each in trial.windows]
+        return Windowed(trial.edges.tolist(), windows, trial.column, trial.order).to(self._plain.trial.scale)
 
     def followed(self, trial: Any) -> Any:
         found = copy.deepcopy(trial)

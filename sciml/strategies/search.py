@@ -56,6 +56,7 @@ class Candidate:
         scatter: what the noise of measurements adds to that error, where it is known already.
         spread: how the fields scatter with the measurements, where parameters of the trial function do not tell.
         slopes: its derivatives by the raw unknowns of ``Workspace.varied``, where it knows them.
+        regular: at which points residuals say something, if not at all; see ``judged_apart``.
         teacher: the solution that it learned, with what measurements say of the unknowns there.
     """
 
@@ -74,6 +75,7 @@ class Candidate:
     scatter: Mapping[str, float] = field(default_factory=dict)
     spread: FieldCovariance | None = None
     slopes: tuple[torch.nn.Module, ...] = ()
+    regular: Callable[[torch.Tensor], torch.Tensor] | None = None
     teacher: DiscreteProblem | None = None
 
     @property

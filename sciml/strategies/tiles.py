@@ -184,7 +184,8 @@ class Tiles(Strategy):
                 solved = replace(
                     solved, inference=from_refinement(work.problem.unknowns, solved.raw, before, relative_error, seen)
                 )
-            now = Candidate(solved, judged, "GaussNewton" if steps > 1 else "LinearLeastSquares", reason, at_most=at_most)
+            solver = "GaussNewton" if steps > 1 else "LinearLeastSquares"
+            now = Candidate(solved, judged, solver, reason, at_most=at_most, regular=space.regular if space.singular else None)
             # Corrections by smooth functions say nothing of singular ones.
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
             now = replace(now, sufficient=so_far.to_come * judged <= _GOOD and not stalled, doubt=stalled)

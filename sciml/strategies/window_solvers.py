@@ -159,6 +159,7 @@ class TimeMarching(Strategy):
             status=status,
             at_most=verdict.at_most,
             slopes=slopes,
+            regular=verdict.regular,
             doubt=f"{short}, and says nothing of later times" if short else "",
         )
 

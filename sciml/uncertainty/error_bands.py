@@ -34,7 +34,7 @@ _MOST = 128
 class FieldCovariance:
     """Directions ``(p, k)`` of the named parameters along which the solution scatters by one standard deviation each.
 
-    A single name may be that of a buffer, such as the coefficients of polynomials, in which the trial function is linear.
+    The names may be those of buffers, such as the coefficients of polynomials, in all of which the trial function is linear.
     ``quantile`` is how many standard errors the 95 % interval reaches to either side.
     """
 
@@ -88,11 +88,15 @@ def _moved(problem: Problem, trial: nn.Module, spread: FieldCovariance, points: 
     buffers = dict(trial.named_buffers())
     if not set(spread.names) <= set(buffers):
         return field_slopes(problem, trial, points, spread.names) @ spread.directions
-    (name,) = spread.names
-    like = buffers[name]
-    along = [each.to(like).view_as(like) for each in (torch.zeros_like(spread.directions[:, 0]), *spread.directions.T)]
+    like = [buffers[name] for name in spread.names]
+    sizes = [each.numel() for each in like]
+
+    def along(direction: Tensor) -> Tensor:
+        parts = zip(spread.names, direction.to(like[0]).split(sizes), like, strict=True)
+        return functional_call(trial, {name: part.view_as(each) for name, part, each in parts}, points.to(like[0])).T
+
     with torch.no_grad():
-        still, *moved = (functional_call(trial, {name: each}, points.to(like)).T for each in along)
+        still, *moved = map(along, (torch.zeros_like(spread.directions[:, 0]), *spread.directions.T))
     return torch.stack([each - still for each in moved], dim=2).double().cpu()
 
 
