@@ -74,8 +74,13 @@ def warn_of_conditions(problem: Problem, measured: bool, earlier: list[str]) -> 
 
 def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
     """A sentence for each likely mistake in the conditions; where measurements may stand in for them, none is missing."""
+    return contradictions(problem) + miscounted(problem, measured)
+
+
+def miscounted(problem: Problem, measured: bool = False) -> list[str]:
+    """A sentence for each place with more or fewer conditions than it takes, whatever they prescribe."""
     demands = _dependencies(problem)
-    found = contradictions(problem) + _twice(problem, demands)
+    found = _twice(problem, demands)
     for system in _systems(problem, demands):
         counted = system.mistakes(measured)
         # What lacks conditions lacks them for its level, too.

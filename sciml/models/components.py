@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sciml.errors import ModelError
 from sciml.jets.propagation import Propagation, Streams
 from sciml.models.blocks import Concatenation
+from sciml.models.grid import GridFunction
 from sciml.models.scaled import Scaled
 from sciml.models.windowed import Windowed
 
@@ -62,7 +63,7 @@ class Components(Concatenation):
 
 
 def side_by_side(trials: Sequence[Any]) -> Any:
-    """Polynomials in pieces, or windows of such, that differ by coefficients alone, as one with all outputs, ``(n, k F)``."""
+    """Functions linear in a table, or windows of such, that differ by it alone, as one with all outputs, ``(n, k F)``."""
     first = trials[0]
     if isinstance(first, Windowed):
         windows = [side_by_side(each) for each in zip(*(trial.windows for trial in trials), strict=True)]
@@ -71,6 +72,8 @@ def side_by_side(trials: Sequence[Any]) -> Any:
         bounds = (first.center - first.half_width).tolist(), (first.center + first.half_width).tolist()
         units = (torch.cat([getattr(each, name) for each in trials]).tolist() for name in ("offset", "scale"))
         return Scaled(side_by_side([each.model for each in trials]), *bounds, *units).to(first.scale)
+    if isinstance(first, GridFunction):
+        return GridFunction(first.axes, torch.cat([each.values for each in trials], dim=-1))
     found = type(first).from_config(**{**first.config, "outputs": len(trials) * first.outputs}).to(first.coefficients)
     found.coefficients.copy_(torch.cat([each.coefficients for each in trials], dim=first.axis))
     return found

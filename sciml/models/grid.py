@@ -177,6 +177,7 @@ class GridFunction(Block):
     """
 
     arguments = ("axes",)
+    table = "values"
     values: Tensor
 
     def __init__(self, axes: Sequence[Basis1D], values: Tensor) -> None:
@@ -188,6 +189,11 @@ class GridFunction(Block):
     @property
     def config(self) -> dict[str, Any]:
         return {"axes": [axis.config for axis in self.axes], "shape": list(self.values.shape)}
+
+    @property
+    def axis(self) -> int:
+        """The axis of the values along which fields lie."""
+        return len(self.axes)
 
     @classmethod
     def from_config(cls, axes: Sequence[Mapping[str, Any]], shape: Sequence[int]) -> GridFunction:

@@ -23,6 +23,7 @@ class Pieces(Block):
     """Polynomials on the boxes of a grid, with closed forms of all derivatives: what such trial functions share."""
 
     arguments: ClassVar[tuple[str, ...]] = ("breaks", "degrees", "outputs")
+    table: ClassVar[str] = "coefficients"
     coefficients: Tensor
 
     def __init__(self, breaks: Sequence[Sequence[float]], degrees: Sequence[int], outputs: int) -> None:

@@ -493,16 +493,15 @@ class GridWindows(SlabAttempt):
     def _onto(self, mesh: GridSpace, other: GridSpace, ends: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return ends if other.shape == mesh.shape else tuple(other.transferred(each, mesh) for each in ends)
 
-    def _setup_of(self, slab: Slab[GridSpace], solved: SlabRates) -> DiscreteProblem:
-        old, space = self.setup.trial, slab.mesh
+    def _model(self, slab: Slab[GridSpace], rates: Tensor, offset: Tensor) -> GridFunction:
+        space, scale = slab.mesh, self.setup.trial.scale
         time = Chebyshev(-1.0, 1.0, slab.stages.count + max(self._orders) + 1)
         at = torch.from_numpy((time.nodes + 1) / 2)
         values = torch.stack(
-            [slab.moved(solved.rates, number, 0, at) + slab.kept(number, 0, at) for number in range(len(self._orders))], dim=-1
+            [slab.moved(rates, number, 0, at) + slab.kept(number, 0, at) for number in range(len(self._orders))], dim=-1
         )
-        values = ((values - old.offset.to(values)) / old.scale.to(values)).unflatten(1, space.shape)
+        values = ((values - offset.to(values)) / scale.to(values)).unflatten(1, space.shape)
         column = self._problem.coordinates.index(self._time)
         axes: list[Basis1D] = [axis_from({**axis.config, "low": -1.0, "high": 1.0}) for axis in space.axes.values()]
         axes.insert(column, time)
-        model = GridFunction(axes, values.movedim(0, column).contiguous())
-        return self._window(slab, model)
+        return GridFunction(axes, values.movedim(0, column).contiguous())

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from sciml.diagnostics.estimated_error import relative_scatter, scattered
-from sciml.diagnostics.well_posedness import condition_warnings
+from sciml.diagnostics.well_posedness import miscounted
 from sciml.errors import SolverError
 from sciml.geometry import Box, Interior
 from sciml.jets import JetSpace, Supplier, jets_of
-from sciml.models import Scaled, Tiles as TilePolynomials, side_by_side
+from sciml.models import GridFunction, Scaled, Tiles as TilePolynomials, side_by_side
 from sciml.models.piecewise import Pieces
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
@@ -171,11 +171,11 @@ class Tangent(nn.Module):
         return None
 
 
-class PolynomialTangent(Tangent):
-    """A solution in polynomial pieces as an affine function of constants, by the derivatives of its coefficients.
+class TableTangent(Tangent):
+    """A solution that is linear in tables as an affine function of constants, by the derivatives of these.
 
     Args:
-        here: the solution at the numbers ``raw``: polynomials on tiles, or windows of polynomials in pieces.
+        here: the solution at the numbers ``raw``: polynomials on tiles, or windows of polynomials in pieces or on grids.
         together: its derivatives by all raw unknowns side by side; see ``side_by_side``.
         raw: the numbers.
     """
@@ -197,15 +197,14 @@ class PolynomialTangent(Tangent):
 
     @property
     def _directions(self) -> dict[str, Tensor]:
-        """The derivatives of coefficients by name, those by each unknown one after another, ``(q, ...)``; none of others."""
-        found, slopes = {}, dict(self.together.named_modules())
+        """The derivatives of tables by the names of these, by each unknown one after another, ``(q, ...)``; none of others."""
+        found, slopes = dict[str, Tensor](), dict(self.together.named_modules())
         for name, module in self.here.named_modules():
-            if isinstance(module, Pieces):
-                table = slopes[name].coefficients.unflatten(module.axis, (len(self.raw), -1)).movedim(module.axis, 0)
-                if table.shape[1:] != module.coefficients.shape:
-                    return {}
-                found[f"{name}.coefficients"] = table
-        return found
+            if isinstance(module, Pieces | GridFunction):
+                own = getattr(slopes[name], module.table).unflatten(module.axis, (len(self.raw), -1)).movedim(module.axis, 0)
+                found[f"{name}.{module.table}"] = own
+        own = dict(self.here.named_buffers())
+        return found if all(each.shape[1:] == own[name].shape for name, each in found.items()) else {}
 
     def spread(self, inference: Inference) -> FieldCovariance | None:
         found = self._directions
@@ -350,7 +349,7 @@ def not_by_solving(problem: Problem) -> str | None:
     """Why the forward problem, with constants known, is not well-posed; None where it has as many conditions as it takes."""
     if problem.promoted:
         return "constants are among its coordinates"
-    if condition_warnings(problem.bind_initial()):
+    if miscounted(problem.bind_initial()):
         return "its conditions are too few or too many to solve it without measurements"
     return None
 
@@ -528,12 +527,10 @@ class OutputError:
             own, budget = replace(here.solution.discrete, problem=self.work.problem), self.work.log.budget
             tables = sensitivities(own, here.raw, self.work.seed, budget.accelerator)
             return (
-                None
-                if tables is None
-                else PolynomialTangent(trial, _beside(trial, self.all_slopes(trial.model, tables)), here.raw)
+                None if tables is None else TableTangent(trial, _beside(trial, self.all_slopes(trial.model, tables)), here.raw)
             )
         if here.solution.slopes:
-            return PolynomialTangent(trial, self.slopes(side_by_side(here.solution.slopes)), here.raw)
+            return TableTangent(trial, self.slopes(side_by_side(here.solution.slopes)), here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}
         for name, step in steps.items():
             found = self.reached({**here.raw, name: here.raw[name] + step})

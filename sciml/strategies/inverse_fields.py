@@ -301,7 +301,9 @@ class SmoothedOutputError(OutputError):
         """The steps under priors as weak as is allowed, by that of strength one."""
         linear, size = self.linear(here.raw, tangent, prior).objective(), len(self._plain.train)
         measured, bending = linear.linearised(linear.blocks[:size]), linear.linearised(linear.blocks[size:])
-        return [_foretold(measured, bending, fraction) for fraction in _SHARES[: self._strength + _WEAKER]]
+        # What is linear is as true far away.
+        weakest = len(_SHARES) if self.stated.linear else self._strength + _WEAKER
+        return [_foretold(measured, bending, fraction) for fraction in _SHARES[:weakest]]
 
     def shortened(self, moves: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         series = {name for each in self._series for name in each.names}

@@ -433,8 +433,8 @@ class SlabAttempt(ABC):
         """Each field's weights, and its time derivatives', at the start, by initial conditions or the function before."""
 
     @abstractmethod
-    def _setup_of(self, slab: Slab[Any], solved: SlabRates) -> DiscreteProblem:
-        """The window's function as the trial function of a set-up."""
+    def _model(self, slab: Slab[Any], rates: Tensor, offset: Tensor) -> nn.Module:
+        """The window's function in the fields' units, less an ``offset``, as a model."""
 
     @abstractmethod
     def _everywhere(self, mesh: Any) -> list[tuple[Trace, Tensor]]:
@@ -469,10 +469,11 @@ class SlabAttempt(ABC):
         evaluated = slab.evaluate(sites, slab.zero() if start is None else start, slopes=True)
         return _slopes(evaluated), made(slab, evaluated)
 
-    def _window(self, slab: Slab[Any], model: nn.Module) -> DiscreteProblem:
-        """The set-up of a window whose trial function is a model."""
+    def _window(self, slab: Slab[Any], rates: Tensor) -> DiscreteProblem:
+        """The set-up of a window."""
         whole = self.setup.problem
         sub = whole.on(whole.domain.between(self._time, slab.begin, slab.begin + slab.length))
+        model = self._model(slab, rates, self.setup.trial.offset)
         return self.setup.with_model(model, problem=sub, raw={}, train=(), held=(), fresh=())
 
     def _go_on(self, begin: float, end: float) -> None:
@@ -545,14 +546,15 @@ class SlabAttempt(ABC):
         self, slab: Slab[Any], solved: SlabRates, before: DiscreteProblem | None, error: CarriedError | None
     ) -> DiscreteProblem:
         """A window's set-up; how it ended is kept: asking its function, the next one would begin with its rounding."""
-        setup, numbers = self._setup_of(slab, solved), range(len(self._orders))
+        setup, numbers = self._window(slab, solved.rates), range(len(self._orders))
         ends = tuple(slab.end(solved.rates, number) for number in numbers)
-        span = slab.begin, slab.length
+        span, domain, none = (slab.begin, slab.length), setup.problem.domain, torch.zeros_like(setup.trial.offset)
         slopes, beside = [], []
         for rates, starts in zip(self._by_unknown, self._slopes_at_start(slab, before) or (), strict=False):
             moved = replace(slab, starts=starts)
             slopes.append(tuple(moved.end(rates, number) for number in numbers))
-            beside.append(self._setup_of(moved, SlabRates(rates, True, 0, 0)).trial)
+            # A slope has no offset.
+            beside.append(Scaled(self._model(moved, rates, none), domain.lower, domain.upper, none.tolist(), list(self._units)))
         # Of the window before, and of this one as it was tried before.
         own = {
             key: kept
@@ -821,9 +823,8 @@ class ElementWindows(SlabAttempt):
                 return mesh
             mesh = mesh.split(coarse)
 
-    def _setup_of(self, slab: Slab[PiecewiseBasis], solved: SlabRates) -> DiscreteProblem:
-        mesh, old, whole = slab.mesh, self.setup.trial, self._problem
-        weights = slab.in_time(solved.rates)
+    def _model(self, slab: Slab[PiecewiseBasis], rates: Tensor, offset: Tensor) -> PiecewisePolynomial:
+        mesh, whole, weights = slab.mesh, self._problem, slab.in_time(rates)
         low, high = whole.domain.bounds[self._space]
         inner = 2 * (mesh.breaks[1:-1] - low) / (high - low) - 1
         breaks, degrees = [[-1.0, *inner.tolist(), 1.0]], [mesh.degree]
@@ -832,12 +833,12 @@ class ElementWindows(SlabAttempt):
         degrees.insert(column, weights.shape[1] - 1)
         model = PiecewisePolynomial(breaks, degrees, len(weights))
         coefficients = mesh.coefficients(weights).permute(2, 0, 1, 3)
-        coefficients[:, :, 0, 0] -= old.offset.to(coefficients)
-        coefficients /= old.scale.to(coefficients)[:, None, None]
+        coefficients[:, :, 0, 0] -= offset.to(coefficients)
+        coefficients /= self.setup.trial.scale.to(coefficients)[:, None, None]
         # Of the products' degrees that in time comes first here.
         coefficients = coefficients if column == 0 else coefficients.mT
         model.coefficients.copy_(coefficients.unsqueeze(column))
-        return self._window(slab, model)
+        return model
 
 
 def _worth(before: int, after: int) -> float:

@@ -579,9 +579,8 @@ class TileWindows(SlabAttempt):
             found.append(space.as_rough(own, missed) + ROUNDING * own if jumps else usual)
         return tuple(found)
 
-    def _setup_of(self, slab: Slab[TileSpace], solved: SlabRates) -> DiscreteProblem:
-        old, space = self.setup.trial, slab.mesh
-        weights = space.levelled(slab.in_time(solved.rates))
+    def _model(self, slab: Slab[TileSpace], rates: Tensor, offset: Tensor) -> Tiles:
+        space, weights = slab.mesh, slab.mesh.levelled(slab.in_time(rates))
         column = self._problem.coordinates.index(self._time)
         breaks, degrees = [each.tolist() for each in space.model.breaks], list(space.model.degrees)
         breaks.insert(column, [-1.0, 1.0])
@@ -598,9 +597,9 @@ class TileWindows(SlabAttempt):
         places = torch.tensor([number[tuple(each)] for each in products[:, others].tolist()])
         model.coefficients.copy_(own[:, products[:, column], :, places].permute(2, 1, 0))
         constant = int((products == 0).all(1).nonzero()[0, 0])
-        model.coefficients[:, :, constant] -= old.offset.to(model.coefficients)
-        model.coefficients /= old.scale.to(model.coefficients)[:, None]
-        return self._window(slab, model)
+        model.coefficients[:, :, constant] -= offset.to(model.coefficients)
+        model.coefficients /= self.setup.trial.scale.to(model.coefficients)[:, None]
+        return model
 
 
 def _values(space: TileSpace, ends: Sequence[Tensor], columns: Sequence[Tensor]) -> Tensor:
