@@ -97,7 +97,7 @@ MODELS = {
     "ResidualBlock": (lambda: ResidualBlock(nn.Sequential(nn.Linear(2, 2), nn.Tanh())), 2),
     "GatedBlock": (lambda: GatedBlock(nn.Linear(2, 4), nn.Linear(2, 4), nn.Linear(2, 4)), 4),
     "Product": (lambda: Product(nn.Linear(2, 4), nn.Linear(2, 4)), 4),
-    "Components": (lambda: Components([window(0, -1.0), network()], [1, 5, 0, 3, 2, 4]), 6),
+    "Components": (lambda: Components([window(0, -1.0), window(1, -1.0)], [1, 5, 0, 3, 2, 4]), 6),
     "Concatenation": (lambda: Concatenation(nn.Linear(2, 4), nn.Linear(2, 1)), 5),
 }
 

@@ -6,6 +6,8 @@ import torch
 
 import sciml
 from sciml import d
+from sciml.problem.compatibility import left_by_start
+from sciml.strategies.inverse_constants import not_by_solving
 
 DISK = sciml.Disk((0, 0), 1)
 
@@ -226,3 +228,98 @@ def test_a_field_of_two_coordinates_from_a_box_in_time():
     truth = 2 + x + y / 2
     assert np.linalg.norm(solution(x=x, y=y, t=t)["f"] - truth) < 0.03 * np.linalg.norm(truth)
     assert np.allclose(solution(x=x, y=y, t=t)["f"], solution(x=x, y=y, t=0 * t)["f"], rtol=1e-6)
+
+
+class Furnace(sciml.Problem):
+    """Inverse heat conduction: an unknown flux into a cold rod, which begins at once, from two thermocouples."""
+
+    domain = sciml.Interval(x=(0, 1)) * sciml.Interval(t=(0, 2))
+    fields = {"u": ("x", "t"), "q": ("t",)}
+    conditions = [sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.face(x=1))]
+
+    @sciml.condition(on=domain.face(x=0))
+    def enters(self, u, q, x):
+        return d(u, x) + q
+
+    @sciml.equation
+    def heat(self, u, x, t):
+        return d(u, t) - 0.5 * d(u, x, x)
+
+
+def flux(t):
+    return 1 + np.sin(2 * t)
+
+
+def warmed(x, t):
+    """The temperature ``(n, m)`` at places and times, by its modes, whose amplitudes have closed forms."""
+    k = (np.arange(4000)[:, None] + 0.5) * np.pi
+    rate = 0.5 * k**2
+    fading, swing = np.exp(-rate * t), rate * np.sin(2 * t) - 2 * np.cos(2 * t)
+    amplitudes = (1 - fading) / rate + (swing + 2 * fading) / (rate**2 + 4)
+    return np.cos(np.outer(x, k)) @ amplitudes
+
+
+@pytest.mark.slow
+def test_a_flux_that_begins_at_once_is_found_by_marching(tmp_path):
+    times, places = np.linspace(0.02, 2, 60), np.array([0.3, 0.6])
+    u = warmed(places, times) + 0.01 * np.random.default_rng(1).normal(size=(2, 60))
+    data = {"x": np.repeat(places, 60), "t": np.tile(times, 2), "u": u.ravel()}
+    solution = sciml.fit(Furnace(), data=data)
+    assert solution.success, solution.message
+    assert any("unknown function q" in each and "windows of time" in each for each in solution.choices)
+    t = np.linspace(0.1, 1.9, 50)
+    here = {"x": 0 * t, "t": t}
+    assert np.linalg.norm(solution(**here)["q"] - flux(t)) < 0.05 * np.linalg.norm(flux(t))
+    bands = solution.interval(**here)
+    for name, truth in (("q", flux(t)), ("u", warmed(np.zeros(1), t)[0])):
+        low, high = bands[name]
+        assert np.mean((low < truth) & (truth < high)) > 0.7, name
+    solution.save(tmp_path / "furnace.pt")
+    again = sciml.load(tmp_path / "furnace.pt")
+    assert np.array_equal(again(**here)["q"], solution(**here)["q"])
+    assert np.allclose(again.interval(**here)["q"], bands["q"], rtol=1e-12)
+
+
+def test_starts_that_contradict_conditions_are_told_from_those_that_do_not():
+    box = sciml.Interval(x=(0, 1)) * sciml.Interval(t=(0, 1))
+
+    class Rod(sciml.Problem):
+        domain = box
+        fields = ["u"]
+        start = sciml.Unknown(1.0)
+        conditions = [
+            sciml.Initial(u=lambda x: x**2),
+            sciml.Robin(u=2.0, coefficient=0.5, on=box.face(x=1)),
+            sciml.Neumann(u=0.0, on=box.face(x=0)),
+        ]
+
+        @sciml.condition(on=box.face(x=1))
+        def rate(self, u, t):
+            return d(u, t)
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - d(u, x, x)
+
+    # Of rates the start says nothing.
+    assert left_by_start(Rod()) == {"robin": pytest.approx(0.5), "neumann": pytest.approx(0.0)}
+
+
+def test_contradictions_do_not_keep_constants_from_being_solved_for():
+    box = sciml.Interval(x=(0, 1)) * sciml.Interval(t=(0, 1))
+
+    class Quench(sciml.Problem):
+        domain = box
+        fields = ["u"]
+        D = sciml.Unknown(1.0, lower=0)
+        conditions = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=box.faces("x"))]
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - self.D * d(u, x, x)
+
+    class Lacking(Quench):
+        conditions = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=box.face(x=0))]
+
+    assert not_by_solving(Quench()) is None
+    assert "too few or too many" in not_by_solving(Lacking())
