@@ -57,7 +57,7 @@ _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03)
 # A fall of the loss that is foretold and not worth a solution.
 _SLIGHT = 1e-6
 # Numbers of the derivatives of all coefficients by constants that are held at most.
-_MOST_NUMBERS = 20_000_000
+_MOST_NUMBERS = 50_000_000
 # How exact solutions are before the constants are known, and at the end as a share of how far they scatter.
 _ROUGHLY, _BENEATH = 1e-5, 0.05
 

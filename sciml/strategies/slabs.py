@@ -554,7 +554,8 @@ class SlabAttempt(ABC):
             moved = replace(slab, starts=starts)
             slopes.append(tuple(moved.end(rates, number) for number in numbers))
             # A slope has no offset.
-            beside.append(Scaled(self._model(moved, rates, none), domain.lower, domain.upper, none.tolist(), list(self._units)))
+            units = none.tolist(), list(self._units)
+            beside.append(Scaled(self._model(moved, rates, none), domain.lower, domain.upper, *units).to(none))
         # Of the window before, and of this one as it was tried before.
         own = {
             key: kept
