@@ -275,7 +275,7 @@ def test_a_flux_that_begins_at_once_is_found_by_marching(tmp_path):
         low, high = bands[name]
         assert np.mean((low < truth) & (truth < high)) > 0.7, name
     solution.save(tmp_path / "furnace.pt")
-    again = sciml.load(tmp_path / "furnace.pt")
+    again = sciml.load(tmp_path / "furnace.pt", Furnace())
     assert np.array_equal(again(**here)["q"], solution(**here)["q"])
     assert np.allclose(again.interval(**here)["q"], bands["q"], rtol=1e-12)
 
