@@ -37,7 +37,7 @@ _FRAMES = {"unknowns": False, "history": True, "residuals": False, "events": Tru
 
 _KNOWN: dict[str, Any] = {each.__name__: each for each in (*BUILT_IN, GridFunction)}
 _WRAPPERS: dict[Any, Any] = {
-    Scaled: lambda module: [len(module.scale)],
+    Scaled: lambda module: [],
     PeriodicInputs: lambda module: [list(module.columns), module.harmonics],
     Sliced: lambda module: [module.column, float(module.value)],
 }
@@ -195,7 +195,8 @@ def _described(module: Any) -> dict[str, Any]:
         windows = [_described(each) for each in module.windows]
         return {"kind": "Windowed", "column": module.column, "order": module.order, "windows": windows}
     if isinstance(module, Components):
-        return {"kind": "Components", "order": list(module.order), "branches": [_described(each) for each in module.branches]}
+        branches = [[len(getattr(each, "scale", ())), _described(each)] for each in module.branches]
+        return {"kind": "Components", "order": list(module.order), "branches": branches}
     if type(module) in _KNOWN.values():
         return {"kind": type(module).__name__, **module.config}
     return {"kind": "module", "class": f"{type(module).__module__}.{type(module).__qualname__}"}
@@ -214,7 +215,9 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
         windows = [_built(path, each, blank, None) for each in options["windows"]]
         module: nn.Module = Windowed(list(range(len(windows) + 1)), windows, options["column"], options["order"])
     elif kind["kind"] == "Components":
-        module = Components([_built(path, each, blank, None) for each in options["branches"]], options["order"])
+        # They have some of the fields each.
+        parts = [((*blank[:2], *(unit[:count] for unit in blank[2:])), each) for count, each in options["branches"]]
+        module = Components([_built(path, each, own, None) for own, each in parts], options["order"])
     elif foreign := _foreign(kind):
         if model is None:
             raise FileError(f"{path} holds a model of class {foreign}: pass an object of it, sciml.load(path, model=...)")
@@ -224,10 +227,7 @@ def _built(path: Path, kind: Mapping[str, Any], blank: Any, model: nn.Module | N
         module = _KNOWN[kind["kind"]].from_config(**options)
     wrappers = {each.__name__: each for each in _WRAPPERS}
     for name, *given in kind.get("around", []):
-        if name == "Scaled":
-            # Components have fewer fields than the whole.
-            given = [*blank[:2], *(each[: given[0]] if given else each for each in blank[2:])]
-        module = wrappers[name](module, *given)
+        module = wrappers[name](module, *(blank if name == "Scaled" else given))
     return module
 
 
