@@ -198,13 +198,17 @@ class TableTangent(Tangent):
     @property
     def _directions(self) -> dict[str, Tensor]:
         """The derivatives of tables by the names of these, by each unknown one after another, ``(q, ...)``; none of others."""
-        found, slopes = dict[str, Tensor](), dict(self.together.named_modules())
+        here, there = (dict(each.named_buffers()) for each in (self.here, self.together))
+        # Slopes serve another solution, too, whose windows or pieces may be others: its tables have no such derivatives.
+        units = [name for name in here if name.endswith("edges") or "breaks" in name]
+        if here.keys() != there.keys() or not all(torch.equal(here[name], there[name]) for name in units):
+            return {}
+        found = dict[str, Tensor]()
         for name, module in self.here.named_modules():
             if isinstance(module, Pieces | GridFunction):
-                own = getattr(slopes[name], module.table).unflatten(module.axis, (len(self.raw), -1)).movedim(module.axis, 0)
-                found[f"{name}.{module.table}"] = own
-        own = dict(self.here.named_buffers())
-        return found if all(each.shape[1:] == own[name].shape for name, each in found.items()) else {}
+                table = f"{name}.{module.table}"
+                found[table] = there[table].unflatten(module.axis, (len(self.raw), -1)).movedim(module.axis, 0)
+        return found if all(each.shape[1:] == here[name].shape for name, each in found.items()) else {}
 
     def spread(self, inference: Inference) -> FieldCovariance | None:
         found = self._directions
@@ -214,9 +218,10 @@ class TableTangent(Tangent):
         return FieldCovariance(tuple(found), slopes.T.cpu() @ torch.from_numpy(inference.spread), inference.quantile)
 
     def foretold(self, moves: Mapping[str, Tensor]) -> Any:
-        if not isinstance(getattr(self.here, "model", None), TilePolynomials):
+        directions = self._directions
+        if not isinstance(getattr(self.here, "model", None), TilePolynomials) or not directions:
             return None
-        found, (slopes,) = copy.deepcopy(self.here), self._directions.values()
+        found, (slopes,) = copy.deepcopy(self.here), directions.values()
         found.model.coefficients += torch.tensordot(torch.stack([moves[name] for name in self.raw]), slopes, dims=1)
         return found
 

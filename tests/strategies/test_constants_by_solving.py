@@ -1,6 +1,7 @@
 """Unknown constants of equations on any domain: only the constants are varied, fields are solved for, against closed forms."""
 
 import copy
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +12,12 @@ from scipy.special import j0, jn_zeros
 
 import sciml
 from sciml import d
+from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.strategies import Train
+from sciml.strategies.inverse_constants import TableTangent
 from sciml.strategies.select import select
 from sciml.strategies.tiles import sensitivities
+from sciml.uncertainty.covariance import Inference
 
 DISK = sciml.Disk((0, 0), 1)
 FIRST, SECOND = jn_zeros(0, 2)
@@ -262,3 +266,23 @@ def test_fields_are_right_however_the_constants_scatter():
     solution = sciml.fit(Windy(), data={"x": x, "y": y, "c": values})
     assert solution.success, solution.message
     assert abs(solution.unknowns["estimate"]["wind"] - 0.6) < 4 * solution.unknowns["standard_error"]["wind"]
+
+
+def test_tables_of_other_windows_have_no_derivatives():
+    def window(seed, begin, end, outputs):
+        model = PiecewisePolynomial([[-1.0, 1.0]], [2], outputs)
+        model.coefficients.copy_(torch.randn(model.coefficients.shape, generator=torch.Generator().manual_seed(seed)))
+        return Scaled(model, [begin], [end], [0.0] * outputs, [2.0] * outputs)
+
+    def windows(edges, outputs):
+        return Windowed(edges, [window(number, *ends, outputs) for number, ends in enumerate(pairwise(edges))], 0)
+
+    raw = {"a": torch.tensor(0.0), "b": torch.tensor(1.0)}
+    tangent = TableTangent(windows([0.0, 0.5, 1.0], 1), windows([0.0, 0.5, 1.0], 2), raw)
+    inference = Inference(spread=np.diag([0.1, 0.2]), quantile=2.0)
+    spread = tangent.spread(inference)
+    assert spread.names == ("windows.0.model.coefficients", "windows.1.model.coefficients")
+    assert torch.equal(spread.directions[:3, 1], 0.2 * tangent.together.windows[0].model.coefficients[0, 1])
+    assert tangent.foretold(raw) is None
+    for edges in ([0.0, 0.4, 1.0], [0.0, 0.5, 0.7, 1.0]):
+        assert tangent.about(windows(edges, 1), raw).spread(inference) is None
