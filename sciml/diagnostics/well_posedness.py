@@ -78,7 +78,7 @@ def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
 
 
 def miscounted(problem: Problem, measured: bool = False) -> list[str]:
-    """A sentence for each place with more or fewer conditions than it takes, whatever they prescribe."""
+    """Over- and underdetermined: a sentence for each place with more or fewer conditions than it takes."""
     demands = _dependencies(problem)
     found = _twice(problem, demands)
     for system in _systems(problem, demands):

@@ -63,7 +63,7 @@ class Components(Concatenation):
 
 
 def side_by_side(trials: Sequence[Any]) -> Any:
-    """Functions linear in a table, or windows of such, that differ by it alone, as one with all outputs, ``(n, k F)``."""
+    """Stacked outputs ``(n, k F)`` of k functions linear in a table, or of windows of such, that differ by it alone."""
     first = trials[0]
     if isinstance(first, Windowed):
         windows = [side_by_side(each) for each in zip(*(trial.windows for trial in trials), strict=True)]

@@ -320,7 +320,7 @@ class Problem:
         return np.logical_or.reduce([part.contains(points.numpy()) for part in parts]).reshape(shape)
 
     def lives_at(self, field: str, points: Tensor) -> Tensor:
-        """The same of points ``(n, D)``, ``(n,)``."""
+        """Whether points ``(n, D)`` lie where an equation that asks for a field holds, ``(n,)``."""
         return torch.from_numpy(self.lives(field, dict(zip(self.coordinates, points.cpu().numpy().T, strict=True))))
 
     def _equation(self, name: str) -> dict[str, Callable[[Evaluation], Tensor]]:

@@ -172,7 +172,7 @@ class Tangent(nn.Module):
 
 
 class TableTangent(Tangent):
-    """A solution that is linear in tables as an affine function of constants, by the derivatives of these.
+    """Sensitivities: a solution that is linear in tables as an affine function of constants, by the derivatives of these.
 
     Args:
         here: the solution at the numbers ``raw``: polynomials on tiles, or windows of polynomials in pieces or on grids.
@@ -531,9 +531,9 @@ class OutputError:
         if _on_tiles(here.solution):
             own, budget = replace(here.solution.discrete, problem=self.work.problem), self.work.log.budget
             tables = sensitivities(own, here.raw, self.work.seed, budget.accelerator)
-            return (
-                None if tables is None else TableTangent(trial, _beside(trial, self.all_slopes(trial.model, tables)), here.raw)
-            )
+            if tables is None:
+                return None
+            return TableTangent(trial, _beside(trial, self.all_slopes(trial.model, tables)), here.raw)
         if here.solution.slopes:
             return TableTangent(trial, self.slopes(side_by_side(here.solution.slopes)), here.raw)
         steps = {name: _BESIDE * max(1.0, abs(float(value))) for name, value in here.raw.items()}

@@ -376,9 +376,14 @@ def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:
 
 
 def judged_apart(setup: DiscreteProblem, regular: Callable[[torch.Tensor], torch.Tensor]) -> DiscreteProblem:
-    """The certificate's points apart from singular places and layers: of each block those that a mask keeps, if any."""
+    """The certificate's points apart from singular places and layers: of each block those that a mask keeps, if any.
+
+    Measurements count wherever they were made.
+    """
 
     def kept(block: Collocation) -> Collocation:
+        if any(term.measured for term in block.terms):
+            return block
         points = block.sample.points[0]
         numbers = torch.nonzero(regular(points.cpu()))[:, 0]
         return block if len(numbers) in (0, len(points)) else block.part(numbers.to(points.device))
