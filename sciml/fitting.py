@@ -23,7 +23,15 @@ from sciml._text import listed
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
-from sciml.diagnostics.estimated_error import estimated_error, left_open, missed, relative_scatter, scattered
+from sciml.diagnostics.estimated_error import (
+    ErrorEstimate,
+    determined_up_to,
+    estimated_error,
+    left_open,
+    missed,
+    relative_scatter,
+    scattered,
+)
 from sciml.diagnostics.null_space import free_directions
 from sciml.diagnostics.preflight import checked
 from sciml.errors import ProblemError, SolverError
@@ -181,12 +189,14 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     spread = spread_of(judged.setup, inference) if best.spread is None else best.spread
     if spread is not None and best.teacher is not None:
         spread = carried(spread, setup.problem, best.teacher.trial, setup.trial)
-    errors, spent = dict(best.errors), log.spent and status == "stopped"
+    known, spent = ErrorEstimate(dict(best.errors)), log.spent and status == "stopped"
     whole = best.solved and (spent or status not in ENDED)
-    if not (errors or best.doubt) and whole:
-        alone = setup.measurements is None and not setup.raw and not spent
-        at_most = {name: min(1.0, each) for name, each in best.at_most.items()}
-        errors = estimated_error(setup, options.seed, best.residual, at_most) if alone else at_most
+    if not known.errors and whole and (best.at_most or not best.doubt):
+        alone = setup.measurements is None and not spent
+        # What refinements changed is doubted with them; corrections may still say how far off they are.
+        at_most = {} if best.doubt else {name: min(1.0, each) for name, each in best.at_most.items()}
+        known = estimated_error(setup, options.seed, best.residual, at_most) if alone else ErrorEstimate(at_most)
+    errors = known.errors
     reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, options.largest_error)]
     # What the noise of measurements adds is an error of the answer, and none of the way it was found; where equations do not
     # hold it says nothing alone.
@@ -198,6 +208,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         if each.field in errors:
             errors[each.field] = min(1.0, math.hypot(errors[each.field], each.error))
     unknown = left_open(judged.setup, noise) | (free_directions(judged.setup, options.seed) if whole else {})
+    unknown |= dict.fromkeys(known.adrift, determined_up_to(known.adrift))
     reasons += dict.fromkeys(unknown.values())
     errors |= dict.fromkeys(unknown, 1.0)
     # Within the budget it may be that nothing better was found, but what was found is good enough.
@@ -222,9 +233,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     problem = setup.problem
     sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
     # Of millions of measurements these take a while, which is part of the time that is told.
-    known = statistics(setup.rows, setup.train, inference, sizes_found)
-    if known:
-        known |= {f"autocorrelation.{each.column}": each.correlation for each in judged.patterns}
+    told = statistics(setup.rows, setup.train, inference, sizes_found)
+    if told:
+        told |= {f"autocorrelation.{each.column}": each.correlation for each in judged.patterns}
     return Solution(
         trial=setup.trial.requires_grad_(False),
         problem=problem,
@@ -255,7 +266,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         data=setup.table,
         tolerance=float(options.tolerance),
         estimated_error=errors,
-        statistics=known,
+        statistics=told,
         spread=spread,
         profiles=profiles_frame(inference.profiles),
     )

@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import torch
 from torch import Tensor
 
+from sciml._text import listed
 from sciml.geometry import Box, Face, Interior, OnFaces, SpectralPoints, draw
 from sciml.jets import LinearJets, Supplier
 from sciml.models import RandomFeatures, Scaled, Spectral, Windowed
@@ -50,6 +52,9 @@ _COARSER, _FINER = 2 / 3, 3 / 2
 # Singular values that count as none, as parts of the largest, where columns hardly differ: features, and polynomials of fields
 # that live on a part of the domain. Elsewhere, in a direction that rows hardly see, the solution is hardly determined.
 _RANK = 1e-12
+# Reciprocal condition numbers of triangles with a singular value that is rounding; the share of a field in its direction that
+# is told.
+_LOST, _SHARE = 1e-14, 1e-3
 # What of the residuals the correction may leave, and by how much two of them may differ, to be believed; what one may leave to
 # be believed where the other leaves more than that.
 _LEFT, _APART, _ALONE = 0.3, 3.0, 1e-2
@@ -57,7 +62,7 @@ _LEFT, _APART, _ALONE = 0.3, 3.0, 1e-2
 _ALIKE = 1.5
 _PROBES, _SCATTERED = 4096, 400
 # By how much rows move where a field is doubled that they do not see, as a multiple of what is left of them.
-_UNMOVED = 3.0
+UNMOVED = 3.0
 # Windows at most, of ordinary differential equations alone: with layers in space they would take longer than the solution. By
 # how much the residuals of all may exceed those of each.
 _MOST_WINDOWS, _SPIKED = 40, 1e3
@@ -65,16 +70,35 @@ _MOST_WINDOWS, _SPIKED = 40, 1e3
 # field beside a larger one.
 _ROUNDED, _ALL_ROUNDING, _ROUNDING = 1e-7, 1e-11, 1e-13
 # From what share of its size on an error may be all that there is of a field; what of its natural size is its size then.
-_ALL_ERROR, _NEXT_TO_NOTHING = 0.03, 1e-3
+_ALL_ERROR, NEXT_TO_NOTHING = 0.03, 1e-3
+
+
+class ErrorEstimate(NamedTuple):
+    """The estimated relative L2 error of each field, as far as it is known, and the fields that rows leave open."""
+
+    errors: dict[str, float]
+    adrift: list[str] = []  # noqa: RUF012 - nobody changes it
+
+
+def determined_up_to(fields: Sequence[str]) -> str:
+    """Why what was found for some fields is chance, in a sentence; an empty one of none."""
+    if not fields:
+        return ""
+    return (
+        f"{listed(fields)} can be moved by as much as the solution's size along a direction that equations and conditions hardly "
+        "see: another solution lies beside this one, as a second mode with the same eigenvalue does; add a condition that tells "
+        "them apart"
+    )
 
 
 def estimated_error(
     setup: DiscreteProblem, seed: int, solved: float = math.inf, at_most: Mapping[str, float] = MappingProxyType({})
-) -> dict[str, float]:
+) -> ErrorEstimate:
     """The estimated relative L2 error of each field, by linearised corrections in two spaces that agree; nothing without these.
 
     The corrections are those of the residuals and of their rounding. So they are large where the equations hardly determine the
-    solution, as they do a front that walls far away hold in its place, however small the residuals are.
+    solution, as they do a front that walls far away hold in its place, however small the residuals are. Unknown constants are
+    corrected with the fields. Fields along the direction of a singular value that is rounding are left open.
 
     ``solved`` is the relative residual that windows of time have by themselves. Where joining them leaves far larger ones, at
     the starts of stiff windows, these are no errors of the windows' and say nothing.
@@ -83,18 +107,22 @@ def estimated_error(
     """
     pieces, worst = _pieces(setup), cache(lambda: setup.objective(setup.held).worst())
     if pieces is None or (len(pieces) > 1 and worst() > _SPIKED * solved):
-        return dict(at_most)
+        return ErrorEstimate(dict(at_most))
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng([seed, 50])).points[0]
     everywhere = all(bool(setup.problem.lives_at(name, points).all()) for name in setup.problem.fields)
     size = root_mean_squares(setup.problem, points, predicted(setup.trial, points))
     if not bool(torch.isfinite(size).all()):
-        return dict(at_most)
+        return ErrorEstimate(dict(at_most))
     unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
     found: list[Tensor] = []
     before = 0.0
     for share in (_COARSER, 1.0, _FINER):
-        change, left = _corrected(setup, pieces, share, unit, points, seed, everywhere)
-        found.append(root_mean_squares(setup.problem, points, change) / unit)
+        change, left, lost = _corrected(setup, pieces, share, unit, points, seed, everywhere)
+        found.append((root_mean_squares(setup.problem, points, change) / unit).nan_to_num(math.inf))
+        if lost:
+            # The correction is rounding along the direction that is not seen.
+            adrift = (found[-1] >= _SHARE * found[-1].max()).tolist()
+            return ErrorEstimate({}, [name for name, open_ in zip(setup.problem.fields, adrift, strict=True) if open_])
         # What a space finds that cannot hold the error says nothing against one that can.
         alone = before > _LEFT and left <= _ALONE
         known, before = len(found) > 1 and left <= _LEFT and (alone or _agree(*found[-2:])), left
@@ -103,18 +131,18 @@ def estimated_error(
     if steady := not known and not worst() <= _ROUNDED:
         largest = torch.stack(found).amax(1)
         if not at_most or not float(largest.max()) <= _ALIKE * float(largest.min()):
-            return dict(at_most)
+            return ErrorEstimate(dict(at_most))
     # Of rounding the largest correction is an upper bound.
     errors = found[-1] if known else torch.stack(found).amax(0)
     if len(pieces) > 1 and worst() <= _ALL_ROUNDING:
         # Many windows may add up more of it than such residuals can tell.
         errors = errors.clamp(min=worst())
-    relative = relative_errors((errors.nan_to_num(math.inf) * unit).tolist(), size.tolist(), setup.trial)
+    relative = relative_errors((errors * unit).tolist(), size.tolist(), setup.trial)
     if steady:
         # Most of what is left varies quickly and moves nothing; what moves the fields is that.
         relative = [max(each, at_most.get(name, 0.0)) for name, each in zip(setup.problem.fields, relative, strict=True)]
     # Beyond its own size a field is wrong, and the linear equation does not say by how much.
-    return {name: min(1.0, each) for name, each in zip(setup.problem.fields, relative, strict=True)}
+    return ErrorEstimate({name: min(1.0, each) for name, each in zip(setup.problem.fields, relative, strict=True)})
 
 
 def _agree(one: Tensor, two: Tensor) -> bool:
@@ -155,9 +183,9 @@ def _space(problem: Problem, model: Any, share: float, seed: int) -> tuple[Any, 
 
 def _corrected(
     setup: DiscreteProblem, pieces: Sequence[Problem], share: float, unit: Tensor, points: Tensor, seed: int, everywhere: bool
-) -> tuple[Tensor, float]:
-    """The correction ``(n, F)`` at points, and the share of the residuals that it leaves, of all pieces in turn."""
-    like, change = next(setup.trial.buffers()), torch.zeros(len(points), len(unit), dtype=torch.float64)
+) -> tuple[Tensor, float, bool]:
+    """The correction ``(n, F)`` at points, the share of the residuals that it leaves, and whether a direction is not seen."""
+    like, change, lost = next(setup.trial.buffers()), torch.zeros(len(points), len(unit), dtype=torch.float64), False
     generator, squares, left = np.random.default_rng([seed, 51]), 0.0, 0.0
     begin: Callable[[Tensor], dict[tuple[str, MultiIndex], Tensor]] | None = None
     for problem in pieces:
@@ -182,15 +210,19 @@ def _corrected(
         # The rows of a better solution would be rounded as well.
         each = [generator.normal(size=block.height * len(block.terms)) / math.sqrt(block.height) for block in objective.blocks]
         residuals = residuals + torch.finfo(residuals.dtype).eps * torch.from_numpy(np.concatenate(each)).to(residuals)
-        move = factorised(residuals, slopes)[0](0.0 if isinstance(model, Spectral) and everywhere else _RANK)
-        objective.assign(move)
+        solve, chord, _ = factorised(residuals, slopes)
+        distinct = isinstance(model, Spectral) and everywhere
+        if distinct and chord is not None and residuals.dtype == torch.float64:
+            lost |= scipy.linalg.lapack.dtrcon(chord.triangle.cpu().numpy())[0] < _LOST
+        move = solve(0.0 if distinct else _RANK)
+        objective.assign(objective.vector() + move)
         squares += float(residuals.square().sum())
         left += float((residuals + slopes @ move).square().sum())
         here = ((points >= torch.as_tensor(problem.domain.lower)) & (points <= torch.as_tensor(problem.domain.upper))).all(1)
         if bool(here.any()):
             change[here] = predicted(trial, points[here]).double().cpu()
         begin = partial(_begun, problem, objective.rows)
-    return change, math.sqrt(left / squares) if squares > 0 else 0.0
+    return change, math.sqrt(left / squares) if squares > 0 else 0.0, lost
 
 
 def corrected_rows(
@@ -201,13 +233,15 @@ def corrected_rows(
     scales: dict[str, float],
     weights: dict[str, float],
 ) -> Objective:
-    """The rows of a problem, or of a window of it, for what was found and a correction without weights yet, which is varied."""
+    """The rows of a problem, or of a window of it, for what was found and a correction, zero as yet, which is varied."""
     like = next(setup.trial.buffers())
     rows = _CorrectedSystem(problem, trial.to(like), setup.rows)
-    varied: list[Tensor] = [parameter for parameter in trial.parameters() if parameter.requires_grad]
-    objective = Objective(rows, tuple(block.to(like.device, like.dtype) for block in blocks), scales, weights, varied)
-    objective.assign(torch.zeros_like(objective.vector()))
-    return objective
+    own: list[Tensor] = [parameter for parameter in trial.parameters() if parameter.requires_grad]
+    with torch.no_grad():
+        for parameter in own:
+            parameter.zero_()
+    places = tuple(block.to(like.device, like.dtype) for block in blocks)
+    return Objective(rows, places, scales, weights, [*own, *rows.raw.values()])
 
 
 def _begun(problem: Problem, rows: ResidualSystem, points: Tensor) -> dict[tuple[str, MultiIndex], Tensor]:
@@ -219,10 +253,10 @@ def _begun(problem: Problem, rows: ResidualSystem, points: Tensor) -> dict[tuple
 
 
 class _CorrectedSystem(ResidualSystem):
-    """The residuals of a fixed function and a correction that is varied."""
+    """The residuals of a fixed function and a correction that is varied, and so are the unknown constants."""
 
     def __init__(self, problem: Problem, trial: Scaled, before: ResidualSystem) -> None:
-        super().__init__(problem, trial, {name: value.detach() for name, value in before.raw.items()})
+        super().__init__(problem, trial, {name: value.detach().clone().requires_grad_() for name, value in before.raw.items()})
         self._before = before
 
     def supplier(self, points: Tensor, plan: Sequence[MultiIndex] = ()) -> Supplier:
@@ -266,7 +300,7 @@ def left_open(setup: DiscreteProblem, scatter: Mapping[str, float]) -> dict[str,
     rows = setup.rows.numbers(blocks) if free else {}
     for name in free:
         doubled = _Doubled(problem, setup.trial, setup.raw, name).numbers(blocks)
-        if all(float((doubled[each] - values).norm()) <= _UNMOVED * float(values.norm()) for each, values in rows.items()):
+        if all(float((doubled[each] - values).norm()) <= UNMOVED * float(values.norm()) for each, values in rows.items()):
             found[name] = f"nothing tells {name!r} from its double: equations, conditions and measurements leave its scale open"
     return found
 
@@ -324,7 +358,7 @@ def relative_errors(errors: Sequence[float], sizes: Sequence[float], trial: Any)
 
     def of(error: float, size: float, usual: float) -> float:
         own = error / size
-        return own if own <= _ALL_ERROR else min(own, error / max(size, _NEXT_TO_NOTHING * usual))
+        return own if own <= _ALL_ERROR else min(own, error / max(size, NEXT_TO_NOTHING * usual))
 
     return [of(*each) for each in zip(errors, significant(sizes), natural, strict=True)]
 

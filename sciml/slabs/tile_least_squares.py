@@ -23,6 +23,8 @@ _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out.
 _UNSEEN = 1e-10
 _REFINEMENTS, _REFINED = 30, 1e-13
+# Inverse iterations for the smallest singular value: where it is none to speak of, the first finds it.
+_INVERSE = 3
 # What coefficients leave of an unknown's rows, as a share, where they can imitate it.
 _IMITATED = 1e-7
 
@@ -99,6 +101,11 @@ class TileLinearization:
         move = move * min(1.0, farthest / max(float(move.abs().max()), 1e-300))
         blind = (right[~seen].abs() > _IMITATED).any(0)
         return torch.cat([(solved[0] + torch.tensordot(move, solved[1:], dims=1)).flatten(), move]), ~blind
+
+    def least_seen(self) -> tuple[Tensor, float]:
+        """Coefficients ``(T, F, K)`` whose rows are the smallest for their size, as the last factor knows, and their norm."""
+        found, size = self._rows.least_seen()
+        return self._of(found), size
 
     def _solved(self, columns: slice, damping: float = 0.0) -> Tensor | None:
         if not self._factored(damping):
@@ -224,6 +231,18 @@ class TileLeastSquares:
         left = [own.to(self._device) - image for own, image in zip(values, self._product(found), strict=True)]
         return torch.bmm(self._turn, found).cpu(), torch.cat([each.flatten(0, 1) for each in left]).cpu()
 
+    def least_seen(self) -> tuple[Tensor, float]:
+        """Inverse iteration: coefficients ``(T, w)`` along the smallest singular value of the rows, and the norm of their rows.
+
+        Reference: G. H. Golub and C. F. Van Loan, Matrix Computations, 4th edition, Johns Hopkins 2013, section 7.6.1.
+        """
+        size, generator = (self._count, self._width, 1), torch.Generator().manual_seed(0)
+        found = torch.randn(size, generator=generator, dtype=torch.float64).to(self._slopes)
+        for _ in range(_INVERSE):
+            found = self._preconditioned(found / found.norm())
+        norm = torch.cat([each.flatten() for each in self._product(found)]).norm()
+        return torch.bmm(self._turn, found)[:, :, 0].cpu(), float(norm)
+
     def _combined(self, values: Sequence[Tensor], most: int) -> Tensor:
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = [each.to(self._device) for each in values]
@@ -236,7 +255,8 @@ class TileLeastSquares:
             curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
             if not bool((curvature > 0).any()):
                 break
-            length = torch.where(curvature > 0, size / curvature, 0.0)
+            # Where the factor knows hardly any digit, directions are not conjugate: this length never leaves more of the rows.
+            length = torch.where(curvature > 0, _inner(gradient, direction) / curvature, 0.0)
             found = found + length * direction
             if count + 1 == most:
                 break

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from sciml.diagnostics.estimated_error import estimated_error
+from sciml.diagnostics.estimated_error import determined_up_to, estimated_error
 from sciml.errors import SolverError
 from sciml.geometry import Interior
 from sciml.jets.linear import output_layer
@@ -160,9 +160,11 @@ def _estimated(setup: DiscreteProblem, reached: float, options: Options, *, give
 
     ``given`` is whether the model is the caller's: nothing else is tried then that could tell an error.
     """
-    if setup.measurements is not None or setup.raw:
+    if setup.measurements is not None:
         return {}, ""
-    errors = estimated_error(setup, options.seed)
+    errors, adrift = estimated_error(setup, options.seed)
+    if adrift:
+        return dict.fromkeys(adrift, 1.0), determined_up_to(adrift)
     # A sum of given functions is determined by its rows: least squares has one minimum. That solves nothing where equations
     # and conditions contradict each other, as residuals tell which are no smaller than errors may be.
     believed = errors or (given and output_layer(setup.trial) is not None and reached <= options.largest_error)

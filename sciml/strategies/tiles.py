@@ -5,19 +5,19 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.diagnostics.estimated_error import relative_l2
+from sciml.diagnostics.estimated_error import NEXT_TO_NOTHING, UNMOVED, determined_up_to, relative_l2
 from sciml.errors import SolverError
 from sciml.models import Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
-from sciml.slabs.tile_least_squares import CPU
+from sciml.slabs.tile_least_squares import CPU, TileLinearization
 from sciml.slabs.tile_space import SINGULAR, TileSpace, gauss_grid, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
@@ -55,7 +55,7 @@ _ALIKE = 1e-4
 _UNRESOLVED, _UNTIL_RESOLVED = 1e-2, 3
 # Refinements that did not resolve anything, after which none will; those whose equations are not solved at the ends at all.
 _ASTRAY, _MISLED = 12, 4
-_STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-12, 1e-2, 2, 0.1
+_STEPS, _TINY, _SETTLED, _IDLE, _NEARLY = 30, 1e-16, 1e-2, 2, 0.1
 _LENGTHS = (1.0, 0.5, 0.2)
 # How far the raw numbers of constants move in the first step; twice as far in each that follows.
 _NEAREST = 0.1
@@ -65,6 +65,8 @@ _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
+# Rows that are rounding, as parts of those that the fields' own size makes; the share of a field in a direction that is told.
+_ROUNDED, _SHARE = 1e-12, 1e-3
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,12 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
-            solved, steps, jump, hidden, squares, seen = _solved(
-                work, space, last, near=last is not None or self.on is not None
-            )
+            level = _solved(work, space, last, near=last is not None or self.on is not None)
+            solved, hidden, squares = level.discrete, level.hidden, level.squares
             changes = {} if last is None else _changes(work, solved, last)
             at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden, space.at_jumps)
             # Without anything to compare with, or where no step is known, what is left on the rows has to do.
-            judged = max(relative(solved) if last is None or not so_far.change else max(at_most.values()), jump, hidden)
+            judged = max(relative(solved) if last is None or not so_far.change else max(at_most.values()), level.jump, hidden)
             name = f"Tiles({model.extra_repr()})"
             # The change says how good the tiles before were, which may have seemed better than they are.
             better = found is None or last is None or judged < (1.0 if model.alike else _SEEMED) * found.residual
@@ -179,17 +180,20 @@ class Tiles(Strategy):
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             at_most = {name: so_far.to_come * each for name, each in at_most.items()}
+            unsure = stalled or determined_up_to(level.adrift)
             if solved.raw:
                 before, relative_error = {} if last is None else last.raw, max(at_most.values(), default=math.nan)
                 solved = replace(
-                    solved, inference=from_refinement(work.problem.unknowns, solved.raw, before, relative_error, seen)
+                    solved, inference=from_refinement(work.problem.unknowns, solved.raw, before, relative_error, level.seen)
                 )
-            solver = "GaussNewton" if steps > 1 else "LinearLeastSquares"
+            at_most |= dict.fromkeys(level.adrift, 1.0)
+            solver = "GaussNewton" if level.steps > 1 else "LinearLeastSquares"
             now = Candidate(solved, judged, solver, reason, at_most=at_most, regular=space.regular if space.singular else None)
             # Corrections by smooth functions say nothing of singular ones.
-            now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if space.singular else now
-            now = replace(now, sufficient=so_far.to_come * judged <= _GOOD and not stalled, doubt=stalled)
-            found = now if better or found is None else replace(found, doubt=stalled)
+            told = space.singular or level.adrift
+            now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if told else now
+            now = replace(now, sufficient=so_far.to_come * judged <= _GOOD and not unsure, doubt=unsure)
+            found = now if better or found is None else replace(found, doubt=unsure)
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
@@ -213,7 +217,9 @@ class Tiles(Strategy):
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
-            good = (found.residual <= ENOUGH or falls or so_far.likely <= target) and not found.doubt
+            # No way tells solutions apart that equations and conditions do not.
+            settled = not found.doubt or bool(level.adrift)
+            good = (found.residual <= ENOUGH or falls or so_far.likely <= target) and settled
             # Beside what others come to, the error of these tiles counts that is likely.
             yield replace(found, residual=found.residual if good else min(found.residual, so_far.likely), accepted=good)
 
@@ -347,12 +353,31 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     return found if in_space else found.resolving_data()
 
 
-def _solved(
-    work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool
-) -> tuple[DiscreteProblem, int, float, float, Tensor, list[str]]:
-    """The set-up with these tiles, solved; steps taken, the largest jump between tiles, what is left where the certificate does
-    not look, the sum of squares left on each, the unknown constants that rows see.
+@dataclass(frozen=True)
+class _Level:
+    """A problem solved on some tiles.
+
+    Attributes:
+        discrete: the set-up with them.
+        steps: that were taken.
+        jump: the largest between tiles.
+        hidden: what is left where the certificate does not look.
+        squares: the sum of those left on each tile.
+        seen: the unknown constants that rows see.
+        adrift: the fields that can be moved by their own size while rows hardly move.
     """
+
+    discrete: DiscreteProblem
+    steps: int
+    jump: float
+    hidden: float
+    squares: Tensor
+    seen: list[str]
+    adrift: list[str]
+
+
+def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool) -> _Level:
+    """The set-up with these tiles, solved."""
     model = space.model
     trial = work.discrete.with_model(model).trial.cpu()
     raw = {name: value.detach().cpu() for name, value in (work.discrete if last is None else last).raw.items()}
@@ -368,6 +393,7 @@ def _solved(
         # Where no step is known, it is what is kept.
         start = model.coefficients.clone() if last is None or linear else _begun(model, last)
         seen, taken = torch.ones(len(raw), dtype=torch.bool), itertools.count()
+        factored: list[TileLinearization] = []
 
         def merit(position: Tensor) -> float:
             here, coefficients = at(position)
@@ -380,6 +406,7 @@ def _solved(
             except torch.linalg.LinAlgError:
                 # Rows that are not finite know no step.
                 return lambda damping: None
+            factored[:] = [found]
 
             # Between eigenvalues lie maxima of what is left: far steps would lead to any of them. Others may be far away.
             farthest = _NEAREST * 2.0 ** next(taken) * max(1.0, float(position[size:].abs().max())) if raw else 0.0
@@ -393,6 +420,12 @@ def _solved(
 
             return varied if raw else found.step
 
+        def told(position: Tensor, steps: int, loss: float) -> dict[str, object]:
+            coefficients = position[:size].view(shape)
+            adrift = _adrift(problem, model, coefficients, factored, loss)
+            kept = {"coefficients": coefficients, "raw": position[size:], "seen": seen, "adrift": adrift}
+            return kept | {"steps": steps, "loss": loss}
+
         constants = torch.stack(list(raw.values())) if raw else torch.zeros(0, dtype=torch.float64)
         if last is not None and not math.isfinite(merit(torch.cat([start.flatten(), constants]))):
             # Coarse polynomials may swing to where an equation overflows.
@@ -401,13 +434,12 @@ def _solved(
         if linear:
             step = linearise(begin)(0.0)
             found = begin if step is None else begin + step
-            return {"coefficients": found[:size].view(shape), "raw": constants, "seen": seen, "steps": 1, "loss": merit(found)}
+            return told(found, 1, merit(found))
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
         settled, idle = (_NEARLY, 1) if near else (_SETTLED, _IDLE)
         method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
         found, loss, steps = method.minimise(linearise, merit, begin, _STEPS, lambda: work.log.overdue)
-        coefficients, constants = found[:size].view(shape), found[size:]
-        return {"coefficients": coefficients, "raw": constants, "seen": seen, "steps": max(2, steps), "loss": loss}
+        return told(found, max(2, steps), loss)
 
     got = work.journal.recalled(f"tiles {model.extra_repr()}", compute)
     found = got["coefficients"]
@@ -420,7 +452,26 @@ def _solved(
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
     seen = [name for name, known in zip(raw, got.get("seen", ()), strict=True) if bool(known)]
-    return solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen
+    return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, got.get("adrift", []))
+
+
+def _adrift(
+    problem: Problem, model: TilePolynomials, found: Tensor, factored: Sequence[TileLinearization], loss: float
+) -> list[str]:
+    """Numerical rank deficiency: the fields that move by their size along a direction while rows move by what is left of them.
+
+    So it is with a mode beside another one with the same eigenvalue, and at a fold.
+    """
+    if not factored:
+        return []
+    direction, moved = factored[0].least_seen()
+    roots = model.halves.prod(1).sqrt()[:, None, None]
+    smallest = NEXT_TO_NOTHING * float(roots.norm())
+    shares = (roots * direction).norm(dim=(0, 2)) / (roots * found).norm(dim=(0, 2)).clamp_min(smallest)
+    largest = float(shares.max())
+    if not 0 < largest < math.inf or moved > max(UNMOVED * math.sqrt(loss), _ROUNDED) * largest:
+        return []
+    return [name for name, share in zip(problem.fields, shares.tolist(), strict=True) if share > _SHARE * largest]
 
 
 def sensitivities(
