@@ -10,6 +10,7 @@ from scipy.integrate import solve_bvp
 
 import sciml
 from sciml import d
+from sciml.diagnostics.estimated_error import ErrorEstimate
 from sciml.diagnostics.null_space import free_directions
 from sciml.strategies import network
 from sciml.strategies.search import Options
@@ -307,7 +308,7 @@ def test_a_mean_over_an_interval_takes_no_matrix_of_its_points():
 
 
 def test_given_functions_without_an_estimate_are_believed_for_small_residuals_alone(monkeypatch):
-    monkeypatch.setattr(network, "estimated_error", lambda *_: {})
+    monkeypatch.setattr(network, "estimated_error", lambda *_: ErrorEstimate({}))
     found = candidate(sciml.strategies.Spectral(4), workspace(Held()))
     assert network._estimated(found.discrete, 1e-4, Options(), given=True) == ({}, "")
     assert "cannot be estimated" in network._estimated(found.discrete, 4e-2, Options(), given=True)[1]
