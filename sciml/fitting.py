@@ -207,8 +207,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         # What neighbours have in common is an error of the answer where they were measured, if their noise is independent.
         if each.field in errors:
             errors[each.field] = min(1.0, math.hypot(errors[each.field], each.error))
-    unknown = left_open(judged.setup, noise) | (free_directions(judged.setup, options.seed) if whole else {})
-    unknown |= dict.fromkeys(known.adrift, determined_up_to(known.adrift))
+    unknown = left_open(judged.setup, noise) | dict.fromkeys(known.adrift, determined_up_to(known.adrift))
+    # Polynomials say more of what is missing.
+    unknown |= free_directions(judged.setup, options.seed) if whole else {}
     reasons += dict.fromkeys(unknown.values())
     errors |= dict.fromkeys(unknown, 1.0)
     # Within the budget it may be that nothing better was found, but what was found is good enough.

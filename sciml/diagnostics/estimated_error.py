@@ -152,11 +152,14 @@ def _agree(one: Tensor, two: Tensor) -> bool:
 
 
 def _pieces(setup: DiscreteProblem) -> list[Problem] | None:
-    """The problem, or its windows of time in turn; None where these are more than are worth their effort."""
+    """The problem, or its windows of time in turn; None where these are more than are worth their effort.
+
+    A constant that conditions at several times determine is no matter of one window.
+    """
     problem, trial = setup.problem, setup.trial
     if not isinstance(trial, Windowed):
         return [problem]
-    if len(problem.coordinates) > 1 or len(trial.windows) > _MOST_WINDOWS:
+    if setup.raw or len(problem.coordinates) > 1 or len(trial.windows) > _MOST_WINDOWS:
         return None
     time, edges = str(problem.time), trial.edges.tolist()
     return [problem.on(problem.domain.between(time, *ends)) for ends in itertools.pairwise(edges)]

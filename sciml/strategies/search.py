@@ -159,7 +159,9 @@ class Log:
     def report(self, report: Report, more: Mapping[str, float] | None = None) -> bool:
         """Keep a report; whether a watcher asks for the end, or the budget is spent."""
         head = {name: getattr(report, name) for name in ("phase", "step", "seconds", "loss", "held_out")}
-        self.history.append({**head, **report.terms, **(report.unknowns if more is None else more)})
+        named = {**report.terms, **(report.unknowns if more is None else more)}
+        # A condition may be called phase, a constant loss.
+        self.history.append(head | {f"problem.{name}" if name in head else name: each for name, each in named.items()})
         ends = [bool(watch(report)) for watch in self._watchers]
         # Clocks and callbacks of several processes need not agree: the first one's count.
         wanted, self.spent = process_group.agreed((any(ends), self.overdue))

@@ -336,15 +336,16 @@ def _linearised(
     return misfit, matrix, measured, prior, int((measured & ~prior).sum())
 
 
-def from_equations(objective: Objective) -> Inference:
+def from_equations(objective: Objective, *more: Objective) -> Inference:
     """Constants that equations and conditions determine by themselves, such as eigenvalues, with their numerical error.
 
     In the place of a standard error stands how far the rows of the objective, at points that were not trained on, would still
     move a constant, infinity where they do not see it, for the model can imitate what it does, and no number where rows are
-    not finite.
+    not finite. Rows of ``more`` objectives of the same parameters stand below.
     """
     count = len(objective.rows.raw)
-    misfit, slopes = (each.double().cpu().numpy() for each in objective.linearised())
+    parts = zip(*(each.linearised() for each in (objective, *more)), strict=True)
+    misfit, slopes = (torch.cat(each).double().cpu().numpy() for each in parts)
     if not (np.isfinite(misfit).all() and np.isfinite(slopes).all()):
         values = {name: float(value.detach()) for name, value in objective.rows.values().items()}
         return Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})

@@ -175,7 +175,7 @@ def test_a_window_that_is_wrong_spoils_all_later_ones():
     points = torch.linspace(*problem.domain.bounds["t"], 500, dtype=torch.float64)[:, None]
     with torch.no_grad():
         true = float((wrong(points) - good(points)).norm() / good(points).norm())
-    found = estimated_error(apart, 0)["theta"]
+    found = estimated_error(apart, 0).errors["theta"]
     assert 0.2 < found / true < 5
 
 

@@ -1,5 +1,7 @@
 """What a search, its windows and its repeated fits do when somebody wants the end, and what its tries leave to each other."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -155,3 +157,27 @@ def test_measured_functions_are_asked_what_they_need():
     (block,) = data_blocks(Decay(), measurements)
     (term,) = block.terms
     assert set(Decay().system.asked(term)) == {("u", ("t",)), ("u", ())}
+
+
+def test_terms_and_constants_may_be_called_as_columns_of_the_history_are():
+    class Decay(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u"]
+        step = sciml.Unknown(0.5)
+
+        @sciml.condition(on=domain.face(t=0))
+        def phase(self, u, t):
+            return u - 1.0
+
+        @sciml.condition(on=domain.face(t=1))
+        def loss(self, u, t):
+            return u - 0.5
+
+        @sciml.equation
+        def decay(self, u, t):
+            return d(u, t) + self.step * u
+
+    solution = sciml.fit(Decay())
+    assert abs(solution.unknowns.loc["step", "estimate"] - math.log(2)) < 1e-10
+    assert solution.history["phase"].map(type).eq(str).all()
+    assert {"problem.phase", "problem.loss", "decay"} <= set(solution.history.columns)

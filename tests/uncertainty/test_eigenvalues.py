@@ -53,9 +53,23 @@ class Rod(sciml.Problem):
         return d(u, t) - self.k * d(u, x, x)
 
 
+class Fading(sciml.Problem):
+    """A rate from the value at the end of a decay that is unsteady thrice in every unit of time."""
+
+    domain = sciml.Interval(t=(0, 20))
+    fields = ["u"]
+    k = sciml.Unknown(0.3)
+    conditions = [sciml.Initial(u=1.0), sciml.Point(u=0.1, at={"t": 20.0})]
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + self.k * u * (2 - torch.cos(3 * t))
+
+
 @pytest.mark.parametrize(
     ("problem", "name", "true"),
     [
+        (Fading(), "k", math.log(10) / (40 - math.sin(60) / 3)),
         (String(), "eigenvalue", math.pi**2),
         (Drum(), "eigenvalue", 2 * math.pi**2),
         (Rod(), "k", math.log(10) / math.pi**2),
@@ -68,6 +82,7 @@ def test_constants_that_equations_determine(problem, name, true):
     assert row["estimate"] == pytest.approx(true, rel=1e-11)
     # Numerical, and no smaller than rounding.
     assert 0 < row["standard_error"] < 1e-10 * true
+    assert 0 < solution.estimated_error["u"] < 1e-9
 
 
 class Free(String):
