@@ -7,14 +7,15 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.diagnostics.estimated_error import NEXT_TO_NOTHING, UNMOVED, determined_up_to, relative_l2
+from sciml.diagnostics.estimated_error import NEXT_TO_NOTHING, UNMOVED, determined_up_to, relative_l2, root_mean_squares
 from sciml.errors import SolverError
-from sciml.models import Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import CPU, TileLinearization
@@ -422,7 +423,8 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
 
         def told(position: Tensor, steps: int, loss: float) -> dict[str, object]:
             coefficients = position[:size].view(shape)
-            adrift = _adrift(problem, model, coefficients, factored, loss)
+            model.coefficients.copy_(coefficients)
+            adrift = _adrift(work, trial, factored, loss)
             kept = {"coefficients": coefficients, "raw": position[size:], "seen": seen, "adrift": adrift}
             return kept | {"steps": steps, "loss": loss}
 
@@ -455,19 +457,23 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, got.get("adrift", []))
 
 
-def _adrift(
-    problem: Problem, model: TilePolynomials, found: Tensor, factored: Sequence[TileLinearization], loss: float
-) -> list[str]:
+def _adrift(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization], loss: float) -> list[str]:
     """Numerical rank deficiency: the fields that move by their size along a direction while rows move by what is left of them.
 
-    So it is with a mode beside another one with the same eigenvalue, and at a fold.
+    So it is with a mode beside another one with the same eigenvalue, and at a fold. What polynomials are beyond the domain, or
+    where a field does not live, is none of its size.
     """
     if not factored:
         return []
-    direction, moved = factored[0].least_seen()
-    roots = model.halves.prod(1).sqrt()[:, None, None]
-    smallest = NEXT_TO_NOTHING * float(roots.norm())
-    shares = (roots * direction).norm(dim=(0, 2)) / (roots * found).norm(dim=(0, 2)).clamp_min(smallest)
+    problem, model, points = work.problem, cast(TilePolynomials, trial.model), _inside(work)
+    lives = torch.stack([problem.lives_at(name, points) for name in problem.fields], dim=1)
+    sizes = root_mean_squares(problem, points, trial(points)).maximum(NEXT_TO_NOTHING * trial.scale)
+    units = torch.where(lives, trial.scale / sizes / lives.sum(0).clamp_min(1).sqrt(), 0.0)
+    places = (points - trial.center) / trial.half_width
+    tile = model.tile(places)
+    table = model.functions(model.local(places, tile), [0] * len(model.degrees))
+    moves, moved = factored[0].least_seen(lambda each: units * torch.bmm(each[tile], table[:, :, None])[:, :, 0])
+    shares = moves.norm(dim=0)
     largest = float(shares.max())
     if not 0 < largest < math.inf or moved > max(UNMOVED * math.sqrt(loss), _ROUNDED) * largest:
         return []
@@ -514,7 +520,12 @@ def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
 
 def _changes(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) -> dict[str, float]:
     """The root mean square by which each field has changed, as a fraction of its size."""
-    points = torch.cat([points for block in work.discrete.held for points in block.sample.points])
-    points = points[torch.from_numpy(np.asarray(work.problem.domain.contains(points.cpu().numpy())))]
+    points = _inside(work)
     values = now.trial(points)
     return relative_l2(work.problem, points, (values - before.trial(points)).nan_to_num(math.inf), values, now.trial)
+
+
+def _inside(work: Workspace) -> Tensor:
+    """The held-out points that lie in the domain, ``(n, D)``."""
+    points = torch.cat([points for block in work.discrete.held for points in block.sample.points])
+    return points[torch.from_numpy(np.asarray(work.problem.domain.contains(points.cpu().numpy())))]
