@@ -66,8 +66,9 @@ _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
-# Rows that are rounding, as parts of those that the fields' own size makes; the share of a field in a direction that is told.
-_ROUNDED, _SHARE = 1e-12, 1e-3
+# By how much rows move in a direction of the fields' own size: what is rounding, and what they are said to see hardly at most,
+# which no determined problem came near; the share of a field in a direction that is told.
+_ROUNDED, _HARDLY, _SHARE = 1e-12, 1e-4, 1e-3
 
 
 @dataclass(frozen=True)
@@ -424,7 +425,8 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
         def told(position: Tensor, steps: int, loss: float) -> dict[str, object]:
             coefficients = position[:size].view(shape)
             model.coefficients.copy_(coefficients)
-            adrift = _adrift(work, trial, factored, loss)
+            # Where values jump, what is left beside the jump says nothing of the rest.
+            adrift = [] if space.at_jumps else _adrift(work, trial, factored, loss)
             kept = {"coefficients": coefficients, "raw": position[size:], "seen": seen, "adrift": adrift}
             return kept | {"steps": steps, "loss": loss}
 
@@ -475,7 +477,7 @@ def _adrift(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization
     moves, moved = factored[0].least_seen(lambda each: units * torch.bmm(each[tile], table[:, :, None])[:, :, 0])
     shares = moves.norm(dim=0)
     largest = float(shares.max())
-    if not 0 < largest < math.inf or moved > max(UNMOVED * math.sqrt(loss), _ROUNDED) * largest:
+    if not 0 < largest < math.inf or moved > min(max(UNMOVED * math.sqrt(loss), _ROUNDED), _HARDLY) * largest:
         return []
     return [name for name, share in zip(problem.fields, shares.tolist(), strict=True) if share > _SHARE * largest]
 
