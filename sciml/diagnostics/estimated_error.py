@@ -62,7 +62,7 @@ _LEFT, _APART, _ALONE = 0.3, 3.0, 1e-2
 _ALIKE = 1.5
 _PROBES, _SCATTERED = 4096, 400
 # By how much rows move where a field is doubled that they do not see, as a multiple of what is left of them.
-UNMOVED = 3.0
+_UNMOVED = 3.0
 # Windows at most, of ordinary differential equations alone: with layers in space they would take longer than the solution. By
 # how much the residuals of all may exceed those of each.
 _MOST_WINDOWS, _SPIKED = 40, 1e3
@@ -303,7 +303,7 @@ def left_open(setup: DiscreteProblem, scatter: Mapping[str, float]) -> dict[str,
     rows = setup.rows.numbers(blocks) if free else {}
     for name in free:
         doubled = _Doubled(problem, setup.trial, setup.raw, name).numbers(blocks)
-        if all(float((doubled[each] - values).norm()) <= UNMOVED * float(values.norm()) for each, values in rows.items()):
+        if all(float((doubled[each] - values).norm()) <= _UNMOVED * float(values.norm()) for each, values in rows.items()):
             found[name] = f"nothing tells {name!r} from its double: equations, conditions and measurements leave its scale open"
     return found
 

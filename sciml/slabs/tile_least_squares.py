@@ -102,12 +102,9 @@ class TileLinearization:
         blind = (right[~seen].abs() > _IMITATED).any(0)
         return torch.cat([(solved[0] + torch.tensordot(move, solved[1:], dims=1)).flatten(), move]), ~blind
 
-    def least_seen(self, values: Callable[[Tensor], Tensor]) -> tuple[Tensor, float]:
-        """The ``values`` of the coefficients ``(T, F, K)`` whose rows are smallest for them, and the norm of these rows.
-
-        As the last factor knows; ``values`` is linear.
-        """
-        return self._rows.least_seen(lambda found: values(self._of(found)))
+    def least_seen(self, values: Callable[[Tensor], Tensor]) -> Tensor:
+        """The coefficients ``(T, F, K)`` with the smallest rows for linear ``values`` of them, as the last factor knows."""
+        return self._of(self._rows.least_seen(lambda found: values(self._of(found))))
 
     def _solved(self, columns: slice, damping: float = 0.0) -> Tensor | None:
         if not self._factored(damping):
@@ -233,23 +230,23 @@ class TileLeastSquares:
         left = [own.to(self._device) - image for own, image in zip(values, self._product(found), strict=True)]
         return torch.bmm(self._turn, found).cpu(), torch.cat([each.flatten(0, 1) for each in left]).cpu()
 
-    def least_seen(self, values: Callable[[Tensor], Tensor]) -> tuple[Tensor, float]:
-        """Inverse iteration: linear ``values`` of the coefficients ``(T, w)`` with the smallest rows for them, and their norm.
+    def least_seen(self, values: Callable[[Tensor], Tensor]) -> Tensor:
+        """Inverse iteration: the coefficients ``(T, w)`` whose rows are smallest for linear ``values`` of them.
 
         Reference: G. H. Golub and C. F. Van Loan, Matrix Computations, 4th edition, Johns Hopkins 2013, section 7.6.1; with two
         quadratic forms, section 8.7.
         """
 
-        def image(found: Tensor) -> Tensor:
-            return values(torch.bmm(self._turn, found)[:, :, 0].cpu())
+        def coefficients(found: Tensor) -> Tensor:
+            return torch.bmm(self._turn, found)[:, :, 0].cpu()
 
         found = self._slopes.new_zeros(self._count, self._width, 1)
-        seen, back, *_ = torch.func.vjp(image, found)
+        seen, back, *_ = torch.func.vjp(lambda each: values(coefficients(each)), found)
         seen = torch.randn(seen.shape, generator=torch.Generator().manual_seed(0), dtype=seen.dtype)
         for _ in range(_INVERSE):
             found = self._preconditioned(back(seen / seen.norm())[0])
-            seen = image(found)
-        return seen, float(torch.cat([each.flatten() for each in self._product(found)]).norm())
+            seen = values(coefficients(found))
+        return coefficients(found)
 
     def _combined(self, values: Sequence[Tensor], most: int) -> Tensor:
         # Conjugate gradients on the rows: what the squared condition number has lost.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sciml.diagnostics.estimated_error import NEXT_TO_NOTHING, UNMOVED, determined_up_to, relative_l2, root_mean_squares
+from sciml.diagnostics.estimated_error import NEXT_TO_NOTHING, determined_up_to, relative_l2, root_mean_squares
 from sciml.errors import SolverError
 from sciml.models import Scaled, Tiles as TilePolynomials
 from sciml.problem import Problem
@@ -66,9 +66,10 @@ _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
-# By how much rows move in a direction of the fields' own size: what is rounding, and what they are said to see hardly at most,
-# which no determined problem came near; the share of a field in a direction that is told.
-_ROUNDED, _HARDLY, _SHARE = 1e-12, 1e-4, 1e-3
+# By how much residuals move in a direction of the fields' own size, in their natural sizes: below what directions are looked
+# at, what share of that with coarser tiles says that finer ones would see less still, and what is rounding. A step that is
+# small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen.
+_HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3
 
 
 @dataclass(frozen=True)
@@ -182,17 +183,21 @@ class Tiles(Strategy):
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             at_most = {name: so_far.to_come * each for name, each in at_most.items()}
-            unsure = stalled or determined_up_to(level.adrift)
+            adrift = [name for name, share in level.shares.items() if share > _SHARE] if so_far.adrift(level.loosest) else []
+            unsure = stalled or determined_up_to(adrift)
             if solved.raw:
                 before, relative_error = {} if last is None else last.raw, max(at_most.values(), default=math.nan)
                 solved = replace(
                     solved, inference=from_refinement(work.problem.unknowns, solved.raw, before, relative_error, level.seen)
                 )
-            at_most |= dict.fromkeys(level.adrift, 1.0)
+            if level.loosest < _HARDLY:
+                # What is left moves the fields that far along the direction.
+                far = dict.fromkeys(adrift or at_most, 1.0 if adrift else unsolved / level.loosest)
+                at_most |= {name: max(each, at_most.get(name, 0.0)) for name, each in far.items()}
             solver = "GaussNewton" if level.steps > 1 else "LinearLeastSquares"
             now = Candidate(solved, judged, solver, reason, at_most=at_most, regular=space.regular if space.singular else None)
             # Corrections by smooth functions say nothing of singular ones.
-            told = space.singular or level.adrift
+            told = space.singular or level.loosest < _HARDLY
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if told else now
             now = replace(now, sufficient=so_far.to_come * judged <= _GOOD and not unsure, doubt=unsure)
             found = now if better or found is None else replace(found, doubt=unsure)
@@ -209,7 +214,9 @@ class Tiles(Strategy):
             if so_far.stuck > _STUCK:
                 work.choices.append(f"{self.name}: given up, {stalled}")
                 break
-            if so_far.ended(judged, model.alike) or so_far.likely <= target or work.log.stopped:
+            enough = so_far.ended(judged, model.alike) or so_far.likely <= target
+            # Finer tiles may show yet that a direction is seen, unless nothing but rounding is.
+            if (so_far.blind or (enough and so_far.looks >= _LOOKS) if adrift else enough) or work.log.stopped:
                 break
             alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
@@ -220,7 +227,7 @@ class Tiles(Strategy):
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
             # No way tells solutions apart that equations and conditions do not.
-            settled = not found.doubt or bool(level.adrift)
+            settled = not found.doubt or bool(adrift)
             good = (found.residual <= ENOUGH or falls or so_far.likely <= target) and settled
             # Beside what others come to, the error of these tiles counts that is likely.
             yield replace(found, residual=found.residual if good else min(found.residual, so_far.likely), accepted=good)
@@ -256,6 +263,8 @@ class _Refinements:
     astray: int = 0
     misled: int = 0
     stuck: int = 0
+    loosest: float = math.inf
+    looks: int = 0
     residuals: list[tuple[float, float]] = field(default_factory=list)
     smallest: float = math.inf
     floor: dict[str, float] = field(default_factory=dict)
@@ -288,6 +297,19 @@ class _Refinements:
         """
         share = min(self.change / self.before, _SLOWEST) if 0 < self.before < math.inf else 0.0
         return max(1.0, share / (1 - share))
+
+    def adrift(self, loosest: float) -> bool:
+        """Whether a direction that residuals see by so much is seen by rounding alone, or the less, the finer tiles are.
+
+        So it is with a mode beside another one with the same eigenvalue: what is seen of it is what tiles miss.
+        """
+        before, self.loosest, self.looks = self.loosest, loosest, self.looks + 1
+        return loosest < _HARDLY and (self.blind or loosest < _FADES * before)
+
+    @property
+    def blind(self) -> bool:
+        """Whether residuals see some direction by rounding alone."""
+        return self.loosest < _ROUNDED
 
     def stalled(self, residual: float, singular: bool) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
@@ -366,7 +388,8 @@ class _Level:
         hidden: what is left where the certificate does not look.
         squares: the sum of those left on each tile.
         seen: the unknown constants that rows see.
-        adrift: the fields that can be moved by their own size while rows hardly move.
+        loosest: by how much residuals see the direction of the fields' own size that they see least, in their natural sizes.
+        shares: of each field in that direction.
     """
 
     discrete: DiscreteProblem
@@ -375,7 +398,8 @@ class _Level:
     hidden: float
     squares: Tensor
     seen: list[str]
-    adrift: list[str]
+    loosest: float
+    shares: dict[str, float]
 
 
 def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool) -> _Level:
@@ -425,10 +449,8 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
         def told(position: Tensor, steps: int, loss: float) -> dict[str, object]:
             coefficients = position[:size].view(shape)
             model.coefficients.copy_(coefficients)
-            # Where values jump, what is left beside the jump says nothing of the rest.
-            adrift = [] if space.at_jumps else _adrift(work, trial, factored, loss)
-            kept = {"coefficients": coefficients, "raw": position[size:], "seen": seen, "adrift": adrift}
-            return kept | {"steps": steps, "loss": loss}
+            kept = {"coefficients": coefficients, "raw": position[size:], "seen": seen, "steps": steps, "loss": loss}
+            return kept | _loosest(work, trial, factored)
 
         constants = torch.stack(list(raw.values())) if raw else torch.zeros(0, dtype=torch.float64)
         if last is not None and not math.isfinite(merit(torch.cat([start.flatten(), constants]))):
@@ -456,17 +478,18 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
     seen = [name for name, known in zip(raw, got.get("seen", ()), strict=True) if bool(known)]
-    return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, got.get("adrift", []))
+    loosest = _seen(solved, got["loosest"]) if "loosest" in got else math.inf
+    shares = dict(zip(work.problem.fields, got["shares"].tolist() if "shares" in got else (), strict=False))
+    return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, loosest, shares)
 
 
-def _adrift(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization], loss: float) -> list[str]:
-    """Numerical rank deficiency: the fields that move by their size along a direction while rows move by what is left of them.
+def _loosest(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization]) -> dict[str, Tensor]:
+    """The direction of the fields' own size, ``(T, F, K)``, that rows see least, and the share of each field in it, ``(F,)``.
 
-    So it is with a mode beside another one with the same eigenvalue, and at a fold. What polynomials are beyond the domain, or
-    where a field does not live, is none of its size.
+    What polynomials are beyond the domain, or where a field does not live, is none of its size. Nothing where no factor is.
     """
     if not factored:
-        return []
+        return {}
     problem, model, points = work.problem, cast(TilePolynomials, trial.model), _inside(work)
     lives = torch.stack([problem.lives_at(name, points) for name in problem.fields], dim=1)
     sizes = root_mean_squares(problem, points, trial(points)).maximum(NEXT_TO_NOTHING * trial.scale)
@@ -474,12 +497,26 @@ def _adrift(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization
     places = (points - trial.center) / trial.half_width
     tile = model.tile(places)
     table = model.functions(model.local(places, tile), [0] * len(model.degrees))
-    moves, moved = factored[0].least_seen(lambda each: units * torch.bmm(each[tile], table[:, :, None])[:, :, 0])
-    shares = moves.norm(dim=0)
+
+    def values(coefficients: Tensor) -> Tensor:
+        return units * torch.bmm(coefficients[tile], table[:, :, None])[:, :, 0]
+
+    found = factored[0].least_seen(values)
+    shares = values(found).norm(dim=0)
     largest = float(shares.max())
-    if not 0 < largest < math.inf or moved > min(max(UNMOVED * math.sqrt(loss), _ROUNDED), _HARDLY) * largest:
-        return []
-    return [name for name, share in zip(problem.fields, shares.tolist(), strict=True) if share > _SHARE * largest]
+    return {"loosest": found / largest, "shares": shares / largest} if 0 < largest < math.inf else {}
+
+
+def _seen(found: DiscreteProblem, direction: Tensor) -> float:
+    """By how much a direction of the fields' own size moves the residuals, in their natural sizes, the largest of all."""
+    coefficients = cast(TilePolynomials, found.trial.model).coefficients
+    kept, moved = coefficients.clone(), []
+    for sign in (1, -1):
+        coefficients.copy_(kept + sign * _STEP * direction.to(kept))
+        moved.append(found.rows.numbers(found.held))
+    coefficients.copy_(kept)
+    changes = [float((one - moved[1][name]).square().mean().sqrt()) / found.scales[name] for name, one in moved[0].items()]
+    return max(changes) / (2 * _STEP) if all(map(math.isfinite, changes)) else math.inf
 
 
 def sensitivities(
