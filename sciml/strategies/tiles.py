@@ -216,7 +216,7 @@ class Tiles(Strategy):
                 break
             enough = so_far.ended(judged, model.alike) or so_far.likely <= target
             # Finer tiles may show yet that a direction is seen, unless nothing but rounding is.
-            if (so_far.blind or (enough and so_far.looks >= _LOOKS) if adrift else enough) or work.log.stopped:
+            if (so_far.blind or (enough and len(so_far.seen) >= _LOOKS) if adrift else enough) or work.log.stopped:
                 break
             alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
@@ -263,8 +263,7 @@ class _Refinements:
     astray: int = 0
     misled: int = 0
     stuck: int = 0
-    loosest: float = math.inf
-    looks: int = 0
+    seen: list[float] = field(default_factory=list)
     residuals: list[tuple[float, float]] = field(default_factory=list)
     smallest: float = math.inf
     floor: dict[str, float] = field(default_factory=dict)
@@ -303,13 +302,14 @@ class _Refinements:
 
         So it is with a mode beside another one with the same eigenvalue: what is seen of it is what tiles miss.
         """
-        before, self.loosest, self.looks = self.loosest, loosest, self.looks + 1
+        before = max(self.seen, default=math.inf)
+        self.seen.append(loosest)
         return loosest < _HARDLY and (self.blind or loosest < _FADES * before)
 
     @property
     def blind(self) -> bool:
         """Whether residuals see some direction by rounding alone."""
-        return self.loosest < _ROUNDED
+        return self.seen[-1] < _ROUNDED
 
     def stalled(self, residual: float, singular: bool) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
