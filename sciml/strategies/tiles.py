@@ -66,6 +66,8 @@ _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
+# The share of all products of degrees that tiles take, at least.
+_OF_ALL = 0.5
 # By how much residuals move in a direction of the fields' own size, in their natural sizes: below what directions are looked
 # at, what share of that with coarser tiles says that finer ones would see less still, and what is rounding. A step that is
 # small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen.
@@ -137,7 +139,7 @@ class Tiles(Strategy):
         last: DiscreteProblem | None = None
         so_far = _Refinements()
         began, dearest, alike = work.log.seconds, math.inf, True
-        levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work))
+        levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
         space = next(levels, None)
@@ -231,6 +233,18 @@ class Tiles(Strategy):
             good = (found.residual <= ENOUGH or falls or so_far.likely <= target) and settled
             # Beside what others come to, the error of these tiles counts that is likely.
             yield replace(found, residual=found.residual if good else min(found.residual, so_far.likely), accepted=good)
+
+    def _can_be_laid(self, work: Workspace, counts: tuple[int, ...], degree: int) -> bool:
+        """Whether memory holds one matrix for each box of a grid: more than it would be full before tiles are known."""
+        width = _OF_ALL * len(work.problem.fields) * (degree + 1) ** len(counts)
+        needed, budget = 8.0 * math.prod(counts) * width**2, work.log.budget
+        if may := budget.holds(_MEMORY, needed):
+            return may
+        grid, allowed = " x ".join(map(str, counts)), budget.bytes(_MEMORY) / 2**30
+        work.choices.append(
+            f"{self.name}: {grid} tiles of degree {degree} would take at least {needed / 2**30:.2g} GB, and may have {allowed:.2g} GB"
+        )
+        return False
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
         """Tiles along each coordinate, about as wide as long, and their degree."""

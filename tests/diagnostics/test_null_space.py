@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from candidates import candidate, workspace
 from scipy.integrate import solve_bvp
@@ -314,3 +315,114 @@ def test_given_functions_without_an_estimate_are_believed_for_small_residuals_al
     assert "cannot be estimated" in network._estimated(found.discrete, 4e-2, Options(), given=True)[1]
     # Those that a network was polished to were not given.
     assert "cannot be estimated" in network._estimated(found.discrete, 1e-4, Options(), given=False)[1]
+
+
+HOLED = SQUARE - sciml.Disk((0.5, 0.5), 0.2)
+CORE = sciml.Disk((0.5, 0.5), 0.2)
+
+
+class Sum(sciml.Problem):
+    """Two equations that know the sum of two fields alone."""
+
+    domain = SQUARE
+    fields = ["u", "v"]
+    conditions = [sciml.Dirichlet(u=0.0, v=0.0)]
+
+    @sciml.equation
+    def one(self, u, v, x, y):
+        return sciml.laplacian(u + v, x, y) + 1
+
+    @sciml.equation
+    def two(self, u, v, x, y):
+        return sciml.laplacian(u + v, x, y) + 1
+
+
+class Short(sciml.Problem):
+    """One equation for two fields."""
+
+    domain = HOLED
+    fields = ["u", "v"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def one(self, u, v, x, y):
+        return sciml.laplacian(u, x, y) + v - 1
+
+
+class Wake(sciml.Problem):
+    """What is carried along x comes from nowhere behind a hole."""
+
+    domain = HOLED
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda y: torch.sin(3 * y), on=domain.face(x=0))]
+
+    @sciml.equation
+    def carried(self, u, x, y):
+        return d(u, x)
+
+
+class NoFlux(sciml.Problem):
+    """Two materials whose temperatures are the same at their interface; nothing is said of the flux."""
+
+    domain = SQUARE
+    fields = ["u", "v"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation(on=CORE)
+    def inside(self, v, x, y):
+        return sciml.laplacian(v, x, y) + 1
+
+    @sciml.equation(on=SQUARE - CORE)
+    def outside(self, u, x, y):
+        return sciml.laplacian(u, x, y) + 1
+
+    @sciml.condition(on=CORE.interface(SQUARE - CORE))
+    def contact(self, u, v):
+        return u - v
+
+
+class Resonance(sciml.Problem):
+    """Laplace's equation in a disk under a condition that r³ cos 3φ satisfies; one solution is x."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Robin(u=lambda x: -2 * x, coefficient=-3.0, on=domain.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+
+class NearResonance(sciml.Problem):
+    """The equation of Helmholtz in a disk, 1e-6 from an eigenvalue."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    square = scipy.special.jn_zeros(0, 1)[0] ** 2 + 1e-6
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def helmholtz(self, u, x, y):
+        inside = 1 - x**2 - y**2
+        source = (inside * self.square - 4) + (inside - 4 * x)
+        return sciml.laplacian(u, x, y) + self.square * u - source * torch.exp(x)
+
+
+@pytest.mark.parametrize(
+    "problem", [Sum(), Short(), Wake(), NoFlux(), Resonance(), NearResonance()], ids=lambda each: type(each).__name__
+)
+def test_what_equations_and_conditions_hardly_see_is_no_success(problem):
+    solution = sciml.fit(problem)
+    assert not solution.success
+    assert "a condition is missing, or another solution lies beside this one" in solution.message
+    assert set(solution.estimated_error.values()) == {1.0}
+
+
+def test_tiles_look_whether_a_direction_fades():
+    """What tiles see of a direction stays where it is seen, and falls with what they miss of it where it is not."""
+    refined = _Refinements()
+    assert not any(refined.adrift(each) for each in (0.5, 0.06, 0.02))
+    assert [_Refinements().adrift(each) for each in (1e-3, 0.5)] == [True, False]
+    refined = _Refinements()
+    assert [refined.adrift(each) for each in (8e-3, 7e-3, 3e-4, 4e-4, 2e-3, 5e-7)] == [True, False, True, True, False, True]
+    assert refined.blind

@@ -193,6 +193,12 @@ def test_tiles_that_may_not_have_their_memory_say_so():
         sciml.fit(FourHoles(), strategy=Tiles(3, 4), memory=2**20)
 
 
+def test_a_grid_that_memory_does_not_hold_is_not_laid(monkeypatch):
+    monkeypatch.setattr(tiles, "_space", lambda *_: pytest.fail("laid"))
+    with pytest.raises(SolverError, match=r"2000 x 2000 tiles of degree 8 would take at least \d+ GB, and may have 0\.93 GB"):
+        sciml.fit(FourHoles(), strategy=Tiles(2000, 8), memory=1e9)
+
+
 def test_the_condensed_step_is_the_least_squares_solution():
     """Against NumPy's on the same dense rows."""
     work = workspace(FourHoles())
