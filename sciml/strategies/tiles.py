@@ -240,10 +240,9 @@ class Tiles(Strategy):
         needed, budget = 8.0 * math.prod(counts) * width**2, work.log.budget
         if may := budget.holds(_MEMORY, needed):
             return may
-        grid, allowed = " x ".join(map(str, counts)), budget.bytes(_MEMORY) / 2**30
-        work.choices.append(
-            f"{self.name}: {grid} tiles of degree {degree} would take at least {needed / 2**30:.2g} GB, and may have {allowed:.2g} GB"
-        )
+        grid = f"{' x '.join(map(str, counts))} tiles of degree {degree}"
+        allowed = f"{needed / 2**30:.2g} GB, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
+        work.choices.append(f"{self.name}: {grid} would take at least {allowed}")
         return False
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
