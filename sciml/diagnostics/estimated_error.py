@@ -85,8 +85,8 @@ def determined_up_to(fields: Sequence[str]) -> str:
     if not fields:
         return ""
     return (
-        f"{listed(fields)} can be moved by the solution's own size along a direction that equations and conditions hardly see: a "
-        "condition is missing, or another solution lies beside this one, as a second mode with the same eigenvalue does"
+        f"{listed(fields)} can be moved by the solution's own size along a direction that equations and conditions hardly see: "
+        "a condition is missing, or another solution lies beside this one, as a second mode with the same eigenvalue does"
     )
 
 

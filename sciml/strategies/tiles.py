@@ -70,8 +70,9 @@ _MEMORY = 0.4
 _OF_ALL = 0.5
 # By how much residuals move in a direction of the fields' own size, in their natural sizes: below what directions are looked
 # at, what share of that with coarser tiles says that finer ones would see less still, and what is rounding. A step that is
-# small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen.
-_HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3
+# small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen, and
+# the latest ones.
+_HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS, _LATELY = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3, 2
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,8 @@ class Tiles(Strategy):
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             at_most = {name: so_far.to_come * each for name, each in at_most.items()}
-            adrift = [name for name, share in level.shares.items() if share > _SHARE] if so_far.adrift(level.loosest) else []
+            loose = so_far.adrift(level.loosest, work.linear)
+            adrift = [name for name, share in level.shares.items() if share > _SHARE] if loose else []
             unsure = stalled or determined_up_to(adrift)
             if solved.raw:
                 before, relative_error = {} if last is None else last.raw, max(at_most.values(), default=math.nan)
@@ -310,12 +312,13 @@ class _Refinements:
         share = min(self.change / self.before, _SLOWEST) if 0 < self.before < math.inf else 0.0
         return max(1.0, share / (1 - share))
 
-    def adrift(self, loosest: float) -> bool:
+    def adrift(self, loosest: float, linear: bool) -> bool:
         """Whether a direction that residuals see by so much is seen by rounding alone, or the less, the finer tiles are.
 
-        So it is with a mode beside another one with the same eigenvalue: what is seen of it is what tiles miss.
+        So it is with a mode beside another one with the same eigenvalue: what is seen of it is what tiles miss. Of equations
+        that are not linear, what coarse tiles saw was about another solution.
         """
-        before = max(self.seen, default=math.inf)
+        before = max(self.seen if linear else self.seen[-_LATELY:], default=math.inf)
         self.seen.append(loosest)
         return loosest < _HARDLY and (self.blind or loosest < _FADES * before)
 
