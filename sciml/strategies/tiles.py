@@ -527,10 +527,12 @@ def _seen(found: DiscreteProblem, direction: Tensor) -> float:
     """By how much a direction of the fields' own size moves the residuals, in their natural sizes, the largest of all."""
     coefficients = cast(TilePolynomials, found.trial.model).coefficients
     kept, moved = coefficients.clone(), []
-    for sign in (1, -1):
-        coefficients.copy_(kept + sign * _STEP * direction.to(kept))
-        moved.append(found.rows.numbers(found.held))
-    coefficients.copy_(kept)
+    try:
+        for sign in (1, -1):
+            coefficients.copy_(kept + sign * _STEP * direction.to(kept))
+            moved.append(found.rows.numbers(found.held))
+    finally:
+        coefficients.copy_(kept)
     changes = [float((one - moved[1][name]).square().mean().sqrt()) / found.scales[name] for name, one in moved[0].items()]
     return max(changes) / (2 * _STEP) if all(map(math.isfinite, changes)) else math.inf
 
