@@ -219,8 +219,10 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: given up, {stalled}")
                 break
             enough = so_far.ended(judged, model.alike) or so_far.likely <= target
-            # Finer tiles may show yet that a direction is seen, unless nothing but rounding is.
-            if (so_far.blind or (enough and len(so_far.seen) >= _LOOKS) if adrift else enough) or work.log.stopped:
+            # Finer tiles may show yet that a direction is seen, unless nothing but rounding is; they alone show how far off
+            # constants may be.
+            looks = _LOOKS if adrift else 2 if solved.raw else 1
+            if (adrift and so_far.blind) or (enough and len(so_far.seen) >= looks) or work.log.stopped:
                 break
             alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.

@@ -1,5 +1,7 @@
 """Classical grids as one of the ways of `fit`."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,8 @@ def test_grids_that_differ_tell_their_error():
             return d(self.k(x) * d(u, x), x) + 1
 
     solution = sciml.fit(Rod(), strategy=ClassicalGrids())
-    # How fine the grids are depends on the time that there was.
-    assert f"differ by {solution.estimated_error['u']:.1e}" in " ".join(solution.choices)
+    # How fine the grids are depends on the time that there was; of coarse ones corrections find more.
+    told = re.search(r"differ by ([0-9.e+-]+)", " ".join(solution.choices))
+    assert told
+    assert solution.estimated_error["u"] >= 0.99 * float(told[1])
     assert not solution.success
