@@ -68,11 +68,11 @@ _STUCK = 1
 _MEMORY = 0.4
 # The share of all products of degrees that tiles take, at least.
 _OF_ALL = 0.5
-# By how much residuals move in a direction of the fields' own size, in their natural sizes: below what directions are looked
+# By how much residuals move in a direction of natural size, in their natural sizes: below what directions are looked
 # at, what share of that with coarser tiles says that finer ones would see less still, and what is rounding. A step that is
 # small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen, and
-# the latest ones.
-_HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS, _LATELY = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3, 2
+# the latest ones; residuals that are small.
+_HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS, _LATELY, _RESOLVED = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3, 2, 0.1
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Tiles(Strategy):
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
             at_most = {name: so_far.to_come * each for name, each in at_most.items()}
-            loose = so_far.adrift(level.loosest, work.linear)
+            loose = so_far.adrift(level.loosest, unsolved, work.linear)
             adrift = [name for name, share in level.shares.items() if share > _SHARE] if loose else []
             unsure = stalled or determined_up_to(adrift)
             if solved.raw:
@@ -196,7 +196,7 @@ class Tiles(Strategy):
                 )
             if level.loosest < _HARDLY:
                 # What is left moves the fields that far along the direction.
-                far = dict.fromkeys(adrift or at_most, 1.0 if adrift else unsolved / level.loosest)
+                far = {name: 1.0 if adrift else unsolved / level.loosest * level.shares[name] for name in adrift or at_most}
                 at_most |= {name: max(each, at_most.get(name, 0.0)) for name, each in far.items()}
             solver = "GaussNewton" if level.steps > 1 else "LinearLeastSquares"
             now = Candidate(solved, judged, solver, reason, at_most=at_most, regular=space.regular if space.singular else None)
@@ -281,6 +281,7 @@ class _Refinements:
     misled: int = 0
     stuck: int = 0
     seen: list[float] = field(default_factory=list)
+    resolved: list[float] = field(default_factory=list)
     residuals: list[tuple[float, float]] = field(default_factory=list)
     smallest: float = math.inf
     floor: dict[str, float] = field(default_factory=dict)
@@ -314,14 +315,16 @@ class _Refinements:
         share = min(self.change / self.before, _SLOWEST) if 0 < self.before < math.inf else 0.0
         return max(1.0, share / (1 - share))
 
-    def adrift(self, loosest: float, linear: bool) -> bool:
+    def adrift(self, loosest: float, unsolved: float, linear: bool) -> bool:
         """Whether a direction that residuals see by so much is seen by rounding alone, or the less, the finer tiles are.
 
-        So it is with a mode beside another one with the same eigenvalue: what is seen of it is what tiles miss. Of equations
-        that are not linear, what coarse tiles saw was about another solution.
+        So it is with a mode beside another one with the same eigenvalue: what is seen of it is what tiles miss. What tiles saw
+        on which residuals are no small part of their natural sizes says nothing; of equations that are not linear, what coarse
+        tiles saw was about another solution.
         """
-        before = max(self.seen if linear else self.seen[-_LATELY:], default=math.inf)
+        before = max(self.resolved if linear else self.resolved[-_LATELY:], default=math.inf)
         self.seen.append(loosest)
+        self.resolved += [loosest] * (unsolved <= _RESOLVED)
         return loosest < _HARDLY and (self.blind or loosest < _FADES * before)
 
     @property
@@ -406,8 +409,8 @@ class _Level:
         hidden: what is left where the certificate does not look.
         squares: the sum of those left on each tile.
         seen: the unknown constants that rows see.
-        loosest: by how much residuals see the direction of the fields' own size that they see least, in their natural sizes.
-        shares: of each field in that direction.
+        loosest: by how much residuals see the direction of natural size that they see least, in their natural sizes.
+        shares: what that direction is of each field's own size.
     """
 
     discrete: DiscreteProblem
@@ -502,7 +505,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
 
 
 def _loosest(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization]) -> dict[str, Tensor]:
-    """The direction of the fields' own size, ``(T, F, K)``, that rows see least, and the share of each field in it, ``(F,)``.
+    """The direction of natural size, ``(T, F, K)``, that rows see least, and what it is of each field's own size, ``(F,)``.
 
     What polynomials are beyond the domain, or where a field does not live, is none of its size. Nothing where no factor is.
     """
@@ -510,8 +513,8 @@ def _loosest(work: Workspace, trial: Scaled, factored: Sequence[TileLinearizatio
         return {}
     problem, model, points = work.problem, cast(TilePolynomials, trial.model), _inside(work)
     lives = torch.stack([problem.lives_at(name, points) for name in problem.fields], dim=1)
-    sizes = root_mean_squares(problem, points, trial(points)).maximum(NEXT_TO_NOTHING * trial.scale)
-    units = torch.where(lives, trial.scale / sizes / lives.sum(0).clamp_min(1).sqrt(), 0.0)
+    # A field that is small beside what it is tied to would seem to be hardly held.
+    units = torch.where(lives, 1.0 / lives.sum(0).clamp_min(1).sqrt(), 0.0).to(trial.scale)
     places = (points - trial.center) / trial.half_width
     tile = model.tile(places)
     table = model.functions(model.local(places, tile), [0] * len(model.degrees))
@@ -520,13 +523,15 @@ def _loosest(work: Workspace, trial: Scaled, factored: Sequence[TileLinearizatio
         return units * torch.bmm(coefficients[tile], table[:, :, None])[:, :, 0]
 
     found = factored[0].least_seen(values)
-    shares = values(found).norm(dim=0)
-    largest = float(shares.max())
-    return {"loosest": found / largest, "shares": shares / largest} if 0 < largest < math.inf else {}
+    moved = values(found).norm(dim=0)
+    largest = float(moved.max())
+    sizes = root_mean_squares(problem, points, trial(points)).maximum(NEXT_TO_NOTHING * trial.scale)
+    known = 0 < largest < math.inf
+    return {"loosest": found / largest, "shares": moved / largest * trial.scale / sizes} if known else {}
 
 
 def _seen(found: DiscreteProblem, direction: Tensor) -> float:
-    """By how much a direction of the fields' own size moves the residuals, in their natural sizes, the largest of all."""
+    """By how much a direction of natural size moves the residuals, in theirs, the largest of all."""
     coefficients = cast(TilePolynomials, found.trial.model).coefficients
     kept, moved = coefficients.clone(), []
     try:
