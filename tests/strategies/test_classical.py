@@ -77,5 +77,5 @@ def test_grids_that_differ_tell_their_error():
     # How fine the grids are depends on the time that there was; of coarse ones corrections find more.
     told = re.search(r"differ by ([0-9.e+-]+)", " ".join(solution.choices))
     assert told
-    assert solution.estimated_error["u"] >= 0.99 * float(told[1])
+    assert solution.estimated_error["u"] >= 0.95 * float(told[1])
     assert not solution.success
