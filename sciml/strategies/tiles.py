@@ -242,8 +242,8 @@ class Tiles(Strategy):
         """Whether memory holds one matrix for each box of a grid: more than it would be full before tiles are known."""
         width = _OF_ALL * len(work.problem.fields) * (degree + 1) ** len(counts)
         needed, budget = 8.0 * math.prod(counts) * width**2, work.log.budget
-        if may := budget.holds(_MEMORY, needed):
-            return may
+        if budget.holds(_MEMORY, needed):
+            return True
         grid = f"{' x '.join(map(str, counts))} tiles of degree {degree}"
         allowed = f"{needed / 2**30:.2g} GB, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
         work.choices.append(f"{self.name}: {grid} would take at least {allowed}")
