@@ -55,7 +55,7 @@ from sciml.solvers import (
 )
 from sciml.solvers.batching import predicted
 from sciml.solvers.discrete_problem import device_of
-from sciml.strategies import Polish, Windows
+from sciml.strategies import Polish, Tiles, Windows
 from sciml.strategies.minibatches import fed
 from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
@@ -377,7 +377,8 @@ def fit(
             distance from the teacher as ``estimated_error``; where nothing solves the problem it is trained on the equations.
         start: begin from another solution, or the file of one: from its model, in its scaling, and its unknowns. The
             problem may have other constants, data and bounds, but the same coordinates and fields. The default solver is then
-            L-BFGS, or Gauss-Newton steps where the model is linear in its parameters.
+            L-BFGS, or Gauss-Newton steps where the model is linear in its parameters; from a solution on tiles Newton's method
+            begins, on tiles of its own.
         freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
             shell: ``freeze=("layers.0", "layers.2")``.
         preflight: what becomes of mistakes that ``sciml.preflight`` finds before the first step: ``"error"`` raises, ``"warn"``
@@ -449,7 +450,12 @@ def fit(
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = warm_start(start, problem, model)
-    given = begin.solvers(problem) if begin is not None and solver is None else solver
+    known, way = begin, strategy
+    automatic = isinstance(strategy, str) and strategy == "auto"
+    if begin is not None and begin.on_tiles and (automatic or isinstance(strategy, Tiles)):
+        # No solver varies polynomials on tiles: they have a strategy of their own.
+        known, way = None, replace(Tiles() if automatic else strategy, begin=begin)
+    given = known.solvers(problem) if known is not None and solver is None else solver
     solvers = () if given is None else tuple(stages_of(given))
     kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)
     options = Options(
@@ -473,12 +479,11 @@ def fit(
     shown = process_group.first() and (sys.stderr.isatty() if progress is None else progress)
     line = ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
     data, feed = fed(problem, data, seed)
-    model = model if begin is None else begin.model
+    model = model if known is None else known.model
     # Only where nothing but the problem was named is the way to be chosen.
-    named = solver, points, windows, begin, *options.weightings.rules
+    named = solver, points, windows, known, *options.weightings.rules
     unnamed = all(each is None for each in named) and not freeze and exact is False
     free = unnamed and model is None
-    automatic = isinstance(strategy, str) and strategy == "auto"
     learned = teaching(teacher, problem, alone=unnamed and automatic and model is not None and feed is None)
     if process_group.several() and (free or not automatic or learned is not None):
         # Searches decide by clocks, and have no rows in common: one process does the work, all have what it found.
@@ -510,8 +515,8 @@ def fit(
             # Least squares needs all digits on the way.
             options = replace(options, dtype=torch.float64)
         work = Workspace(problem, measurements, options, log, record.journal, feed)
-        train = Train(model, solvers, begin)
-        best, notes = iterate(partial(solve, given=strategy, train=train, free=free, teacher=learned), work)
+        train = Train(model, solvers, known)
+        best, notes = iterate(partial(solve, given=way, train=train, free=free, teacher=learned), work)
         if feed is not None:
             used = best.solver.split(", ")
             stages = solvers or usual_stages(best.discrete.objective().shape[1])

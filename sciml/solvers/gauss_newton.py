@@ -29,6 +29,8 @@ from sciml.solvers.objective import Objective
 _ROUNDING_OF_SQUARES = 1e-10
 # The same in float32; the residual that is wanted of what factors in float32 precondition, and the iterations it may take.
 _ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-13, 60
+# Merits that differ by no more are the same.
+_SAME = 1e-6
 # Halvings of the way back to the last good place.
 _HALVINGS = 12
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
@@ -251,8 +253,9 @@ class DampedGaussNewton:
         for count in range(steps):
             if count and over():
                 return position, value, count
-            # A value that is the same to rounding is accepted: it ends the iteration without a search through all dampings.
-            bound = math.nextafter(value * (1 + 1e-12), math.inf)
+            # A value that is the same but for rounding, which of small residuals is much, is accepted: it ends the iteration
+            # without a search through all dampings.
+            bound = math.nextafter(value * (1 + _SAME), math.inf)
             for tried, move in self._moves(linearise(position), damping):
                 reached = merit(position + move)
                 if reached < bound:

@@ -25,6 +25,7 @@ from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
+from sciml.strategies.transfer import WarmStart
 from sciml.uncertainty.covariance import from_refinement
 
 MOST_COORDINATES = 3
@@ -66,8 +67,12 @@ _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
+# From what misfit on tiles lie across others; how much less they keep to what these are beyond the domain.
+_SAME, _BEYOND = 1e-8, 1e-6
 # The share of all products of degrees that tiles take, at least.
 _OF_ALL = 0.5
+# The share of the numbers of a solution that is begun from with which tiles may hold it; levels of refinement at least.
+_TOO_FEW, _LEAST = 0.25, 3
 # By how much residuals move in a direction of natural size, in their natural sizes: below what directions are looked
 # at, what share of that with coarser tiles says that finer ones would see less still, and what is rounding. A step that is
 # small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen, and
@@ -87,9 +92,11 @@ class Tiles(Strategy):
         tiles: how many along the longest side of the domain, or one number for each coordinate; None finds them.
         degree: of the polynomials along every coordinate; None finds it.
         on: the tiles of another solution's ``trial.model``, taken as they are.
+        begin: the solution that Newton's method and the search of constants begin from, which is ``start`` of ``fit``.
 
     Raises:
-        SolverError: numbers that are not positive whole ones, or one of the two without the other.
+        SolverError: numbers that are not positive whole ones, or one of the two without the other; a solution in the place of
+            ``begin``.
 
     Example:
         >>> import sciml
@@ -114,12 +121,15 @@ class Tiles(Strategy):
     tiles: int | tuple[int, ...] | None = None
     degree: int | None = None
     on: TilePolynomials | None = None
+    begin: WarmStart | None = None
 
     def __post_init__(self) -> None:
         given = [*(self.tiles if isinstance(self.tiles, tuple) else (self.tiles,)), self.degree]
         whole = all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in given)
         if not whole and any(each is not None for each in given):
             raise SolverError(f"tiles and degree must both be positive whole numbers, or left out; given: {self!r}")
+        if not isinstance(self.begin, WarmStart | None):
+            raise SolverError(f"hand a solution to begin from to fit, as start=; given: begin={self.begin!r}")
 
     def obstacle(self, work: Workspace) -> str | None:
         if work.dimension > MOST_COORDINATES:
@@ -127,7 +137,8 @@ class Tiles(Strategy):
         if isinstance(self.tiles, tuple) and len(self.tiles) != work.dimension:
             return f"it has {work.dimension} coordinates, and tiles are given for {len(self.tiles)}"
         if work.measurements is not None:
-            return "it has measurements"
+            beside = "; begin from the constants of a solution by Unknown(its estimate)" if self.begin is not None else ""
+            return f"it has measurements{beside}"
         if work.problem.unknowns and work.problem.time is not None:
             return "it has unknown constants, and starts in time"
         if any(each.prior is not None for each in work.problem.unknowns.values()):
@@ -143,6 +154,11 @@ class Tiles(Strategy):
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
+        begun = None
+        if self.begin is not None:
+            # A set-up of its own: constants of the shared one stay where they are.
+            begun = replace(work.discrete.with_unknowns(), trial=self.begin.scaled)
+            work.choices.append(self.begin.hand_on(begun))
         space = next(levels, None)
         while space is not None:
             model = space.model
@@ -167,7 +183,8 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began, dearest = work.log.seconds, effort
-            level = _solved(work, space, last, near=last is not None or self.on is not None)
+            near = last is not None or self.on is not None
+            level = _solved(work, space, begun if last is None else last, near=near)
             solved, hidden, squares = level.discrete, level.hidden, level.squares
             changes = {} if last is None else _changes(work, solved, last)
             at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden, space.at_jumps)
@@ -240,8 +257,8 @@ class Tiles(Strategy):
 
     def _can_be_laid(self, work: Workspace, counts: tuple[int, ...], degree: int) -> bool:
         """Whether memory holds one matrix for each box of a grid: more than it would be full before tiles are known."""
-        width = _OF_ALL * len(work.problem.fields) * (degree + 1) ** len(counts)
-        needed, budget = 8.0 * math.prod(counts) * width**2, work.log.budget
+        numbers, budget = self._numbers(work.problem, counts, degree), work.log.budget
+        needed = 8.0 * numbers**2 / math.prod(counts)
         if budget.holds(_MEMORY, needed):
             return True
         grid = f"{' x '.join(map(str, counts))} tiles of degree {degree}"
@@ -264,7 +281,14 @@ class Tiles(Strategy):
             # Where no more tiles lie across a thin domain, its finer levels would hide what these miss.
             as_many = any(one <= two for one, two in zip(counts, coarser, strict=True))
             levels[number] = counts, max(degree, before + as_many)
-        return levels
+        # On tiles that are too coarse for a solution Newton's method would leave it.
+        known = 0 if self.begin is None else sum(each.numel() for each in self.begin.scaled.model.buffers())
+        held = [self._numbers(work.problem, *each) >= _TOO_FEW * known for each in levels]
+        return levels[min(held.index(True) if any(held) else len(levels), len(levels) - _LEAST) :]
+
+    def _numbers(self, problem: Problem, counts: tuple[int, ...], degree: int) -> float:
+        """How many coefficients a full grid of tiles has at least."""
+        return _OF_ALL * math.prod(counts) * len(problem.fields) * (degree + 1) ** len(counts)
 
 
 @dataclass
@@ -438,7 +462,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
 
     def compute() -> dict[str, object]:
         # Where no step is known, it is what is kept.
-        start = model.coefficients.clone() if last is None or linear else _begun(model, last)
+        start = model.coefficients.clone() if last is None or linear else _begun(problem, trial, cast(Scaled, last.trial))
         seen, taken = torch.ones(len(raw), dtype=torch.bool), itertools.count()
         factored: list[TileLinearization] = []
 
@@ -573,13 +597,34 @@ def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:
     return space.levelled(by_field.flatten(1)[:, None]).view(by_field.shape).transpose(0, 1)
 
 
-def _begun(model: TilePolynomials, last: DiscreteProblem) -> Tensor:
-    """The coefficients nearest to what coarser tiles found, tile by tile."""
+def _begun(problem: Problem, trial: Scaled, last: Scaled) -> Tensor:
+    """The coefficients of tiles nearest to a solution, such as that on coarser ones, tile by tile.
+
+    Beyond the bounds of the other solution it is what it is at them.
+    """
+    model = cast(TilePolynomials, trial.model)
     local = gauss_grid(max(model.degrees) + 1, len(model.degrees))
-    points = (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1)
-    values = last.trial.model(points.to(last.trial.offset)).cpu().view(len(model.live), len(local), -1)
+    places = (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1)
+    low, high = last.center - last.half_width, last.center + last.half_width
+    points = trial.center + places * trial.half_width
+    values = (last(points.clamp(low.to(points), high.to(points)).to(last.offset)).cpu() - trial.offset) / trial.scale
     table = model.functions(local, [0] * len(model.degrees))
-    return torch.linalg.lstsq(table.expand(len(values), -1, -1), values, driver="gels").solution.mT.contiguous()
+    shape = len(model.live), len(local), -1
+
+    def nearest(values: Tensor, weights: Tensor) -> Tensor:
+        return torch.linalg.lstsq(weights * table, weights * values.view(shape), driver="gels").solution
+
+    found = nearest(values, torch.ones_like(table[:, :1]).expand(len(model.live), -1, -1))
+    # A tile that is one of the others, or lies in it, is what that was. Across others, what these are where they reach beyond
+    # the domain is nobody's, and may be large.
+    missed = (table @ found - values.view(shape)).abs().amax((1, 2))
+    inside = torch.from_numpy(np.asarray(problem.domain.contains(points.numpy())))
+    across = missed > _SAME * values.view(shape).abs().amax((1, 2))
+    if across.any() and inside.any():
+        values = torch.where(inside[:, None], values, values.clamp(values[inside].amin(0), values[inside].amax(0)))
+        weights = torch.where(inside, 1.0, _BEYOND).to(table).view(shape)
+        found = torch.where(across[:, None, None], nearest(values, weights), found)
+    return found.mT.contiguous()
 
 
 def _changes(work: Workspace, now: DiscreteProblem, before: DiscreteProblem) -> dict[str, float]:

@@ -22,6 +22,7 @@ from sciml.models import (
     RandomFeatures,
     Scaled,
     Spectral,
+    Tiles,
     Windowed,
     model_of,
     scaled_of,
@@ -67,6 +68,11 @@ class WarmStart:
         return found
 
     @property
+    def on_tiles(self) -> bool:
+        """Whether it consists of polynomials on tiles, which have a strategy of their own."""
+        return isinstance(model_of(self.scaled), Tiles)
+
+    @property
     def model(self) -> nn.Module:
         """A copy of the model, its parameters free as they are in a new one."""
         old: Any = model_of(self.scaled)
@@ -104,6 +110,10 @@ class WarmStart:
             )
         # Its own scaling, not one of this problem: the function is the same wherever it was known before.
         scaled.load_state_dict(self.scaled.state_dict())
+        return setup.with_trial(setup.trial, choices=(*setup.choices, self.hand_on(setup)))
+
+    def hand_on(self, setup: DiscreteProblem) -> str:
+        """Give a set-up the unknowns that it shares with the solution; what is begun from, as a sentence."""
         kept, new = [], []
         with torch.no_grad():
             for name, raw in setup.raw.items():
@@ -116,8 +126,7 @@ class WarmStart:
                     new.append(f"{name} ({'its estimate is beyond the bounds' if known else 'new'})")
         note = f"start: {type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
         note += f", with {', '.join(kept)}" if kept else ""
-        note += f"; from their initial values: {', '.join(new)}" if new else ""
-        return setup.with_trial(setup.trial, choices=(*setup.choices, note))
+        return note + (f"; from their initial values: {', '.join(new)}" if new else "")
 
     def _check_periods(self, problem: Problem) -> None:
         """A function that is periodic by construction has the period of the side it was made for."""

@@ -1,5 +1,7 @@
 """Fits that begin from another solution, parts of a model that stay as they are, learning rates by name."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -115,6 +117,72 @@ def test_products_of_polynomials_take_two_steps_to_another_constant():
     near = sciml.fit(type(rod)(kappa=0.42), start=sciml.fit(rod))
     assert near.nit <= 2
     assert near.error()["u"] < 1e-11
+
+
+class Bratu(sciml.Problem):
+    r"""Two solutions, :math:`u = \ln(8 b / (\lambda (1 + b r^2)^2))` with :math:`8 b = \lambda (1 + b)^2`."""
+
+    domain = sciml.Disk((0, 0), 1.0)
+    fields = ["u"]
+    strength = 1.0
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def reaction(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + self.strength * torch.exp(u)
+
+    def reference(self, x, y):
+        """The larger of the two."""
+        half = 4.0 - self.strength
+        b = (half + math.sqrt(half**2 - self.strength**2)) / self.strength
+        return torch.log(8 * b / (self.strength * (1 + b * (x * x + y * y)) ** 2))
+
+
+class Prescribed(Bratu):
+    """The larger of the two solutions, by its source."""
+
+    @sciml.equation
+    def reaction(self, u, x, y):
+        return d(u, x, x) + d(u, y, y) + self.strength * torch.exp(self.reference(x, y))
+
+
+@pytest.fixture(scope="module")
+def on_tiles():
+    return sciml.fit(Prescribed(), strategy=sciml.strategies.Tiles(6, 8))
+
+
+@pytest.mark.slow
+def test_a_branch_of_solutions_is_followed_on_tiles(on_tiles, tmp_path):
+    near = sciml.fit(Bratu(strength=1.2), start=on_tiles.save(tmp_path / "tiles.pt"))
+    assert near.success
+    assert "start: Tiles of a solution of Prescribed" in near.choices
+    assert near.error()["u"] < 1e-7
+    # The next one begins from other tiles than it will have, some of which are halved.
+    again = sciml.fit(Bratu(strength=1.0), start=near, strategy=sciml.strategies.Tiles(7, 8))
+    assert again.error()["u"] < 1e-4
+    # From nowhere it is the smaller one that is found.
+    assert sciml.fit(Bratu(strength=1.2)).error()["u"] > 0.1
+
+
+def test_a_constant_beside_tiles_begins_from_its_estimate(on_tiles):
+    class Hot(Bratu):
+        strength = sciml.Unknown(1.7)
+        conditions = [*Bratu.conditions, sciml.Point(u=3.8421887, at={"x": 0.0, "y": 0.0})]
+
+    first = sciml.fit(Hot(strength=sciml.Unknown(0.9)), start=on_tiles, strategy=sciml.strategies.Tiles(6, 8))
+    assert abs(first.unknowns["estimate"]["strength"] - 1.0) < 1e-4
+    again = sciml.fit(Hot(), start=first, strategy=sciml.strategies.Tiles(6, 8))
+    assert "start: Tiles of a solution of Hot, with strength = 1" in again.choices
+    assert abs(again.unknowns["estimate"]["strength"] - 1.0) < 1e-4
+
+
+def test_what_does_not_begin_from_tiles(on_tiles):
+    with pytest.raises(SolverError, match="leave out model, solver"):
+        sciml.fit(Bratu(), start=on_tiles, solver=sciml.LBFGS(3))
+    with pytest.raises(SolverError, match="it has measurements; begin from the constants"):
+        sciml.fit(Bratu(strength=sciml.Unknown(1.0)), start=on_tiles, data={"x": [0.1], "y": [0.2], "u": [1.0]})
+    with pytest.raises(SolverError, match="hand a solution to begin from to fit"):
+        sciml.strategies.Tiles(begin=on_tiles)
 
 
 def test_a_start_in_another_precision(before):
