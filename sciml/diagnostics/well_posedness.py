@@ -21,10 +21,24 @@ from itertools import combinations
 
 import numpy as np
 import scipy
+from torch import Tensor
 
 from sciml._text import listed, user_level
 from sciml.errors import ConditionWarning
-from sciml.geometry import At, Average, Face, Interior, OnFaces, Opposite, Side
+from sciml.geometry import (
+    At,
+    Average,
+    Domain,
+    Face,
+    Interface,
+    Interior,
+    OnFaces,
+    Opposite,
+    Side,
+    Within,
+    common_surface,
+    draw,
+)
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
@@ -33,6 +47,8 @@ from sciml.problem.linearize import Jet
 from sciml.typing import Array
 
 _NEVER = -1000.0
+# Points of each side, and so near to a boundary, as a share of the diameter, that they lie on it.
+_LOOKED_AT, _ON = 64, 1e-8
 
 
 @dataclass(frozen=True)
@@ -85,17 +101,17 @@ def miscounted(problem: Problem, measured: bool = False) -> list[str]:
         counted = system.mistakes(measured)
         # What lacks conditions lacks them for its level, too.
         found += counted if counted or measured else system.levels()
-    return found
+    return found if measured else found + _missing_on_parts(problem, demands)
 
 
 def lacking(problem: Problem) -> list[str]:
     """A sentence for every side and coordinate on which conditions are missing, or for every level that nothing gives."""
-    found: list[str] = []
-    for system in _systems(problem, _dependencies(problem)):
+    found, demands = list[str](), _dependencies(problem)
+    for system in _systems(problem, demands):
         # With measurements none is called missing: what remains is too many.
         others = system.mistakes(measured=True)
         found += [each for each in system.mistakes(measured=False) if each not in others] or system.levels()
-    return found
+    return found + _missing_on_parts(problem, demands)
 
 
 def _dependencies(problem: Problem) -> list[Dependency]:
@@ -134,6 +150,64 @@ def _systems(problem: Problem, demands: list[Dependency]) -> Iterator[_System]:
             yield _System(problem, sorted(group, key=problem.fields.index), own, conditions)
 
 
+def _missing_on_parts(problem: Problem, demands: list[Dependency]) -> list[str]:
+    """Parts of a domain with equations of their own: too few conditions at the start, on the boundary, at interfaces."""
+    found, parts, generator = list[str](), list(_parts(problem, demands)), np.random.default_rng(0)
+    if len(problem.coordinates) - len(problem.promoted) < 2:
+        # Along one coordinate conditions of one end may stand for those of the other.
+        return found
+    for part, system in parts:
+        if problem.time is not None and Face(problem.time, "lower") in problem.domain.sides:
+            found += system.in_time(problem.time, only=False)
+        for side in problem.domain.sides:
+            (points,) = draw(OnFaces((side,)), problem.domain, _LOOKED_AT, generator).points
+            points, (least, _) = points[_near(part, points)], system.asks(side)
+            there = _there(points, side, system.conditions)
+            if len(points) and there < least and not system.degenerate(side):
+                found.append(system.misses(side, there))
+    for (one, first), (two, second) in combinations(parts, 2):
+        if (surface := common_surface(one, two)) is None:
+            continue
+        (points,) = draw(surface, problem.domain, _LOOKED_AT, generator).points
+        # Nothing is said where transport ends: it may ask for nothing.
+        takes = [max(system.asks(side)[0] for side in surface.sides) for system in (first, second)]
+        conditions = {each.term.name: each for each in (*first.conditions, *second.conditions)}.values()
+        if all(takes) and (there := _there(points, None, conditions)) < sum(takes):
+            found.append(
+                f"{_few(there)} on {surface!r}, where the equations of {listed([*first.fields, *second.fields])} take "
+                f"{sum(takes)}, such as that fields are equal, and fluxes: add @sciml.condition(on=first.interface(second))"
+            )
+    return found
+
+
+def _parts(problem: Problem, demands: list[Dependency]) -> Iterator[tuple[Domain, _System]]:
+    """The parts with as many equations as fields that no other equation knows."""
+    equations = [each for each in demands if each.term.name in problem.equations]
+    places = {each.term.place: None for each in equations if isinstance(each.term.place, Within)}
+    for place in places:
+        own = [each for each in equations if each.term.place == place]
+        fields = frozenset[str]().union(*(each.fields for each in own))
+        others = frozenset[str]().union(*(each.fields for each in equations if each not in own))
+        if len(own) == len(fields) and not fields & others:
+            conditions = [each for each in demands if each not in equations and each.fields & fields]
+            yield place.part, _System(problem, sorted(fields, key=problem.fields.index), own, conditions)
+
+
+def _near(place: Domain | Interface, points: Tensor) -> Array:
+    """Which points ``(n, D)`` lie on a boundary, or on the boundaries of both parts of an interface."""
+    parts = (place.first, place.second) if isinstance(place, Interface) else (place,)
+    return np.all([np.abs(each.distance(points.numpy())) <= _ON * each.diameter for each in parts], axis=0)
+
+
+def _there(points: Tensor, side: Side | None, conditions: Iterable[Dependency]) -> int:
+    """How many conditions hold on points of a surface, which is a ``side`` of the domain or lies inside."""
+    places = [each.term.place for each in conditions]
+    return sum(
+        bool(_near(place, points).any()) if isinstance(place, Interface) else side is not None and side in each.sides
+        for each, place in zip(conditions, places, strict=True)
+    )
+
+
 @dataclass(frozen=True)
 class _System:
     """Fields that have to do with each other, their equations, as many, and their conditions."""
@@ -150,7 +224,7 @@ class _System:
         own = [name for name in problem.coordinates if name not in problem.promoted]
         space = [name for name in own if name != problem.time]
         if not measured and problem.time is not None and Face(problem.time, "lower") in problem.domain.sides:
-            found += self._in_time(problem.time, only=len(own) == 1)
+            found += self.in_time(problem.time, only=len(own) == 1)
         if len(own) == 1 and space:
             found += self._ordinary(own[0], measured)
         elif space:
@@ -178,7 +252,7 @@ class _System:
                 )
         return found
 
-    def _in_time(self, time: str, *, only: bool) -> list[str]:
+    def in_time(self, time: str, *, only: bool) -> list[str]:
         """Too few or too many conditions in time, which may be the ``only`` coordinate."""
         orders = dict(zip(self.fields, self._orders(time), strict=True))
         ends = {Face(time, "lower"), Face(time, "upper")}
@@ -206,7 +280,7 @@ class _System:
         given = sum(each.times(sides) for each in conditions)
         bound = sum(each.times(sides) for each in conditions if each.sides)
         count = f"the equations of {listed(self.fields)} take {_few(takes)} in {name} and there are {given or 'none'}"
-        if given < takes and not measured and not any(map(self._degenerate, sides)):
+        if given < takes and not measured and not any(map(self.degenerate, sides)):
             free = [side for side in sides if not any(side in each.sides for each in conditions)]
             return [f"too few conditions: {count}{f'; there is none on {_described(problem, free)}' if free else ''}"]
         if bound > sum(self._orders(name)) + self._levelled(conditions) and not problem.unknowns:
@@ -226,25 +300,12 @@ class _System:
             tied += isinstance(place, At | Average) and bent and place.at_each(problem.coordinates, str(problem.time))
         spare = tied
         for side in sides if not measured else ():
-            if side.coordinate is not None and side.coordinate not in space:
-                continue
-            names = space if side.coordinate is None else [side.coordinate]
-            there = sum(side in each.sides for each in self.conditions)
-            highest = max(max(orders[name]) for name in names)
-            needed = min(takes[name] for name in names)
-            paired = needed % 2 == 0 and all(order % 2 == 0 for name in names for order in orders[name] if order > 1)
-            least = needed // 2 if paired else 1
-            # First order may need its conditions at one end alone, where its characteristics enter.
-            if highest >= 2 and there < least and not self._degenerate(side):
+            there, (least, _) = sum(side in each.sides for each in self.conditions), self.asks(side)
+            if there < least and not self.degenerate(side):
                 if spare >= least - there:
                     spare -= least - there
                     continue
-                where = side.describe(problem.domain)
-                found.append(
-                    f"{_few(there)} on {where}, where the equations of {listed(self.fields)}, of order {highest} in "
-                    f"{', '.join(names)}, take {'at least ' if not paired else ''}{least}: add a condition with "
-                    f"on=domain.piece({where!r})"
-                )
+                found.append(self.misses(side, there))
         lacks = bool(found)
         for name in space:
             faces = [side for side in sides if side.coordinate == name]
@@ -256,9 +317,31 @@ class _System:
                     f"too many conditions on the two faces of {name}: {count} {given}, {_names(bounding)}; they can only "
                     "agree by chance"
                 )
-            elif faces and given + tied < takes[name] and not (measured or lacks or any(map(self._degenerate, faces))):
+            elif faces and given + tied < takes[name] and not (measured or lacks or any(map(self.degenerate, faces))):
                 found.append(f"too few conditions on the two faces of {name}: {count} {given or 'none'}")
         return found
+
+    def asks(self, side: Side) -> tuple[int, str]:
+        """How many conditions the equations take at least on a side, and that as words."""
+        space = [name for name in self.problem.coordinates if name not in (self.problem.time, *self.problem.promoted)]
+        if side.coordinate is not None and side.coordinate not in space:
+            return 0, ""
+        names = space if side.coordinate is None else [side.coordinate]
+        orders = [order for name in names for order in self._orders(name)]
+        needed = min(map(self._takes, names))
+        paired = needed % 2 == 0 and all(order % 2 == 0 for order in orders if order > 1)
+        least = needed // 2 if paired else 1
+        # First order may need its conditions at one end alone, where its characteristics enter.
+        words = f"of order {max(orders)} in {', '.join(names)}, take {'at least ' if not paired else ''}{least}"
+        return (least, words) if max(orders) >= 2 else (0, "")
+
+    def misses(self, side: Side, there: int) -> str:
+        """What to say of a side of the domain with so few conditions."""
+        where = side.describe(self.problem.domain)
+        return (
+            f"{_few(there)} on {where}, where the equations of {listed(self.fields)}, {self.asks(side)[1]}: add a condition "
+            f"with on=domain.piece({where!r})"
+        )
 
     def _matrix(self, coordinate: str) -> Array:
         """The orders of equations (rows) in fields (columns)."""
@@ -274,7 +357,7 @@ class _System:
         """The highest derivative of each field by a coordinate."""
         return [max(0, round(order)) for order in self._matrix(coordinate).max(axis=0).tolist()]
 
-    def _degenerate(self, side: Side) -> bool:
+    def degenerate(self, side: Side) -> bool:
         """True if an equation degenerates on a side, as at a cylinder's axis: regularity stands in for a condition there."""
         for each in self.equations:
             gradients = self.problem.system.slopes(each.term, OnFaces((side,)))

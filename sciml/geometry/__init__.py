@@ -19,6 +19,7 @@ from sciml.geometry.domain import (
     Region,
     Side,
     Within,
+    common_surface,
     clipped,
 )
 from sciml.geometry.polygon import Corner, Polygon
@@ -52,6 +53,7 @@ __all__ = [
     "Within",
     "clipped",
     "clustered",
+    "common_surface",
     "default_count",
     "default_face_count",
     "domain_from_config",

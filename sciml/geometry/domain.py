@@ -530,6 +530,14 @@ class Interface:
         return f"{self.first!r}.interface({self.second!r}){pieces}"
 
 
+def common_surface(one: Domain, two: Domain) -> Interface | None:
+    """The surface where the boundaries of two domains meet; None where they do not."""
+    try:
+        return one.interface(two)
+    except ProblemError:
+        return None
+
+
 def clipped(part: Domain, coordinate: str, lower: float, upper: float) -> Domain:
     """A part of a domain between bounds of a coordinate, if it has faces of it that lie beyond them."""
     if Face(coordinate, "lower") not in part.sides:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sciml._text import listed
 from sciml.errors import DataError, ProblemError
-from sciml.geometry import Domain, Interface, Region
+from sciml.geometry import Domain, Interface, Region, common_surface
 from sciml.problem.boundary_conditions import Dirichlet, Initial
 from sciml.problem.conditions import Condition, Residual
 from sciml.problem.experiments import Experiments, checked_members, condition_of, renamed, united
@@ -101,7 +101,7 @@ def composite(problems: Mapping[str, Problem], on: Mapping[str, Domain], *, flux
     first = next(iter(members.values()))
     _check(members, on, flux)
     parts = {name: on[name] for name in members}
-    common = {(one, two): _common(parts[one], parts[two]) for one, two in combinations(parts, 2)}
+    common = {(one, two): common_surface(parts[one], parts[two]) for one, two in combinations(parts, 2)}
     surfaces = {pair: surface for pair, surface in common.items() if surface is not None}
     alone = [name for name in on if not any(name in pair for pair in surfaces)]
     if alone:
@@ -132,14 +132,6 @@ def _check(members: Mapping[str, Problem], on: Mapping[str, Domain], flux: str) 
         )
 
 
-def _common(one: Domain, two: Domain) -> Interface | None:
-    """The surface where the boundaries of two domains meet; None where they do not."""
-    try:
-        return one.interface(two)
-    except ProblemError:
-        return None
-
-
 def _placed(given: Condition, whole: Domain, part: Domain, time: str | None) -> Condition | None:
     """A condition where a part has a share in it; None where it has none."""
     if isinstance(given, Initial):
@@ -149,7 +141,7 @@ def _placed(given: Condition, whole: Domain, part: Domain, time: str | None) -> 
             f"composite: {given!r} must be an initial condition, or lie on faces or pieces of the boundary of the whole"
         )
     names = {side.describe(whole) for side in given.on.resolve(whole, time)}
-    common = _common(whole, part)
+    common = common_surface(whole, part)
     own = () if common is None else common.sides
     here = [name for name in dict.fromkeys(side.describe(whole) for side in own) if name in names]
     if common is None or not here:

@@ -10,6 +10,7 @@ import sciml
 from problems import Heat
 from sciml import d
 from sciml.diagnostics.well_posedness import condition_warnings
+from sciml.errors import ConditionWarning
 
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
 LINE, SQUARE = sciml.Interval(x=(0, 1)), sciml.Box(x=(0, 1), y=(0, 1))
@@ -346,3 +347,80 @@ def test_a_mean_at_each_time_stands_for_a_condition_at_an_end():
     for lacks in (Nothing(), Pressed()):
         (told,) = condition_warnings(lacks)
         assert "no conditions on x=1" in told
+
+
+def held_in_a_plate(*, joined: tuple[str, ...] = ("values", "fluxes"), over: str = "xy", timed: tuple[str, ...] = ()):
+    """A disk in a plate, with equations of their own, at rest or from ``timed`` on."""
+    plate, core = sciml.Box(x=(0, 1), y=(0, 1)), sciml.Disk((0.5, 0.5), 0.2)
+    shell = plate - core
+    if timed:
+        plate, core, shell = (each * sciml.Interval(t=(0, 1)) for each in (plate, core, shell))
+    border = core.interface(shell)
+    starts = [sciml.Initial(**dict.fromkeys(timed, 0.0))] if timed else []
+
+    class Held(sciml.Problem):
+        domain = plate
+        fields = ["inner", "outer"]
+        conditions = [*starts, sciml.Dirichlet(outer=0.0, on=plate.faces(*over))]
+
+        def heated(self, u, x, y, t=None):
+            return (0 if t is None else d(u, t)) - d(u, x, x) - d(u, y, y) - 1
+
+        if timed:
+
+            @sciml.equation(on=core)
+            def inside(self, inner, x, y, t):
+                return self.heated(inner, x, y, t)
+
+            @sciml.equation(on=shell)
+            def around(self, outer, x, y, t):
+                return self.heated(outer, x, y, t)
+
+        else:
+
+            @sciml.equation(on=core)
+            def inside(self, inner, x, y):
+                return self.heated(inner, x, y)
+
+            @sciml.equation(on=shell)
+            def around(self, outer, x, y):
+                return self.heated(outer, x, y)
+
+        if "values" in joined:
+
+            @sciml.condition(on=border)
+            def values(self, inner, outer):
+                return inner - outer
+
+        if "fluxes" in joined:
+
+            @sciml.condition(on=border)
+            def fluxes(self, inner, outer, x, y, normal):
+                return normal[0] * d(inner - 3 * outer, x) + normal[1] * d(inner - 3 * outer, y)
+
+    return Held()
+
+
+@pytest.mark.parametrize("timed", [(), ("inner", "outer")])
+def test_conditions_at_interfaces_are_counted(timed):
+    assert condition_warnings(held_in_a_plate(timed=timed)) == []
+    for joined, count in ((("values",), "1 condition on"), (("fluxes",), "1 condition on"), ((), "no conditions on")):
+        (sentence,) = condition_warnings(held_in_a_plate(joined=joined, timed=timed))
+        assert sentence.startswith(count)
+        assert "interface(" in sentence
+        assert "the equations of 'inner', 'outer' take 2" in sentence
+
+
+def test_conditions_of_parts_are_counted_at_the_start_and_on_the_boundary():
+    assert ["y=0" in each or "y=1" in each for each in condition_warnings(held_in_a_plate(over="x"))] == [True, True]
+    (sentence,) = condition_warnings(held_in_a_plate(timed=("outer",)))
+    assert "nothing prescribes inner at t=0" in sentence
+    # What is not sought in a part needs nothing there; measurements may stand in for anything.
+    assert condition_warnings(held_in_a_plate(joined=(), over="x"), measured=True) == []
+
+
+@pytest.mark.slow
+def test_missing_conditions_at_an_interface_are_no_success():
+    with pytest.warns(ConditionWarning, match="interface"):
+        solution = sciml.fit(held_in_a_plate(joined=("values",)), strategy=sciml.strategies.Tiles(3, 6))
+    assert not solution.success
