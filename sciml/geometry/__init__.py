@@ -19,8 +19,8 @@ from sciml.geometry.domain import (
     Region,
     Side,
     Within,
-    common_surface,
     clipped,
+    common_surface,
 )
 from sciml.geometry.polygon import Corner, Polygon
 from sciml.geometry.polyhedron import Polyhedron
