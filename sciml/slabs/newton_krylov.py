@@ -55,10 +55,12 @@ def solve(
     inverted: Callable[[Sequence[Evaluated]], Inverse],
     tolerance: float,
     start: Tensor | None = None,
+    over: Callable[[], bool] = lambda: False,
 ) -> SlabRates:
     """Make all residuals vanish at the stages, in the sense of an approximate inverse of their Jacobian.
 
-    It begins with rates of zero, or those of ``start``, and ends when a step moves the fields by less than ``tolerance``.
+    It begins with rates of zero, or those of ``start``, and ends when a step moves the fields by less than ``tolerance``, or,
+    without having found them, when time is ``over``.
     """
     rates = slab.zero() if start is None else start
     evaluated = slab.evaluate(sites, rates, slopes=True)
@@ -87,8 +89,10 @@ def solve(
         earlier = left
 
         linearised = partial(_linearised, slab, inverse, evaluated)
-        move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER)
+        move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER, over)
         products += used
+        if over():
+            return SlabRates(rates, False, step, products)
         renewed = False
         rates = rates + move.view_as(rates)
         evaluated = slab.evaluate(sites, rates, slopes=True)
@@ -138,8 +142,12 @@ def moves(slab: Slab[Any], rates: Tensor) -> Tensor:
     return rates * torch.tensor(scale, dtype=rates.dtype)[:, None]
 
 
-def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float, most: int) -> tuple[Tensor, int]:
+def gmres(
+    product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float, most: int, over: Callable[[], bool] = lambda: False
+) -> tuple[Tensor, int]:
     """The solution of a linear system by the method of generalised minimal residuals, and the number of products.
+
+    It ends at the tolerance, after ``most`` products, or when time is ``over``.
 
     Reference: Y. Saad and M. H. Schultz, SIAM Journal on Scientific and Statistical Computing 7 (1986).
     """
@@ -165,7 +173,7 @@ def gmres(product: Callable[[Tensor], Tensor], wanted: Tensor, tolerance: float,
         coefficients, *_ = np.linalg.lstsq(upper[: count + 1, :count], right[: count + 1], rcond=None)
         left = np.linalg.norm(upper[: count + 1, :count] @ coefficients - right[: count + 1])
         exhausted = upper[count, count - 1] <= 1e-14 * np.linalg.norm(upper[: count + 1, count - 1])
-        if left <= tolerance * size or exhausted or not math.isfinite(left):
+        if left <= tolerance * size or exhausted or not math.isfinite(left) or over():
             break
         basis[count] = following / upper[count, count - 1]
     return torch.from_numpy(coefficients) @ basis[:count], count

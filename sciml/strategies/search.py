@@ -96,6 +96,8 @@ class Candidate:
 
 # What of the tolerance, which is one of residuals, an error may be.
 _ERROR = 0.02
+# How much of the budget of time a step that is under way at its end may take in all.
+_LONG = 1.1
 # What of the free memory of an accelerator one method may take: nothing else is there.
 _ACCELERATOR = 0.8
 
@@ -141,6 +143,11 @@ class Log:
     def overdue(self) -> bool:
         """Whether the budget of time is spent, for work that makes no reports."""
         return self.seconds > self.budget.seconds
+
+    @property
+    def long_overdue(self) -> bool:
+        """Whether a step that was under way when the budget was spent is not worth being waited for any longer."""
+        return self.seconds > _LONG * self.budget.seconds
 
     @property
     def ended(self) -> bool:

@@ -289,11 +289,14 @@ class SlabAttempt(ABC):
         """A slab's rates, the error that its residuals and the one before lead to, where that is known, and what is judged."""
 
         def compute() -> dict[str, Any]:
-            solved = solve(slab, sites, partial(self._inverted, slab, made), tolerance, start)
-            if not solved.converged and self._when == _TAKEN:
+            def rates() -> SlabRates:
+                return solve(slab, sites, partial(self._inverted, slab, made), tolerance, start, lambda: self.log.long_overdue)
+
+            solved = rates()
+            if not solved.converged and self._when == _TAKEN and not self.log.long_overdue:
                 # The inverse of an earlier window was no help.
                 self._kept = self._asked = None
-                solved = solve(slab, sites, partial(self._inverted, slab, made), tolerance, start)
+                solved = rates()
             between = slab.evaluate(sites, solved.rates, slab.stages.between) if solved.converged else []
             judged = self._beside(slab, sites, solved, between)
             # Windows on which a space is refined are solved again.
