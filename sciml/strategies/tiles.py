@@ -64,6 +64,10 @@ _NEAREST = 0.1
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
 _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
+# How many natural sizes a field may have that is not chance.
+_HUGE = 100.0
+# Damping that leaves directions that no row sees where they are, and moves others by as little.
+_LEAST_NORM = 1e-10
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
@@ -154,7 +158,8 @@ class Tiles(Strategy):
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
-        begun = None
+        begun: DiscreteProblem | None = None
+        kept: TileSpace | None = None
         if self.begin is not None:
             # A set-up of its own: constants of the shared one stay where they are.
             begun = replace(work.discrete.with_unknowns(), trial=self.begin.scaled)
@@ -221,7 +226,7 @@ class Tiles(Strategy):
             told = space.singular or level.loosest < _HARDLY
             now = replace(now, errors={name: min(1.0, each) for name, each in at_most.items()}) if told else now
             now = replace(now, sufficient=so_far.to_come * judged <= _GOOD and not unsure, doubt=unsure)
-            found = now if better or found is None else replace(found, doubt=unsure)
+            kept, found = (space, now) if better or found is None else (kept, replace(found, doubt=unsure))
             work.log.solved(name, float(squares.sum()), judged, {}, best=found.residual, most=len(_LEVELS[work.dimension]))
             yield found
             last = solved
@@ -246,6 +251,10 @@ class Tiles(Strategy):
             local = self.tiles is None and self.on is None and work.problem.time is None
             adapted = space.adapted(squares) if local else None
             space = next(levels, None) if adapted is None else adapted
+        if found is not None and adrift and kept is not None and so_far.blind and work.linear and not last.raw:
+            # Of what nothing determines, the least that solves the problem: without damping rounding makes it huge.
+            kept.model.coefficients.zero_()
+            found = replace(found, discrete=_solved(work, kept, None, near=False, damping=_LEAST_NORM).discrete)
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
@@ -447,8 +456,8 @@ class _Level:
     shares: dict[str, float]
 
 
-def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool) -> _Level:
-    """The set-up with these tiles, solved."""
+def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool, damping: float = 0.0) -> _Level:
+    """The set-up with these tiles, solved; ``damping`` is that of linear equations."""
     model = space.model
     trial = work.discrete.with_model(model).trial.cpu()
     raw = {name: value.detach().cpu() for name, value in (work.discrete if last is None else last).raw.items()}
@@ -503,7 +512,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
             start = model.coefficients.clone()
         begin = torch.cat([start.flatten(), constants])
         if linear:
-            step = linearise(begin)(0.0)
+            step = linearise(begin)(damping)
             found = begin if step is None else begin + step
             return told(found, 1, merit(found))
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
@@ -523,7 +532,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
     seen = [name for name, known in zip(raw, got.get("seen", ()), strict=True) if bool(known)]
-    loosest = _seen(solved, got["loosest"]) if "loosest" in got else math.inf
+    loosest = _seen(solved, got["loosest"], linear=linear) if "loosest" in got else math.inf
     shares = dict(zip(work.problem.fields, got["shares"].tolist() if "shares" in got else (), strict=False))
     return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, loosest, shares)
 
@@ -549,18 +558,21 @@ def _loosest(work: Workspace, trial: Scaled, factored: Sequence[TileLinearizatio
     found = factored[0].least_seen(values)
     moved = values(found).norm(dim=0)
     largest = float(moved.max())
-    sizes = root_mean_squares(problem, points, trial(points)).maximum(NEXT_TO_NOTHING * trial.scale)
+    # Along a direction that nothing holds rounding may have carried the fields far.
+    sizes = root_mean_squares(problem, points, trial(points)).clamp(NEXT_TO_NOTHING * trial.scale, _HUGE * trial.scale)
     known = 0 < largest < math.inf
     return {"loosest": found / largest, "shares": moved / largest * trial.scale / sizes} if known else {}
 
 
-def _seen(found: DiscreteProblem, direction: Tensor) -> float:
+def _seen(found: DiscreteProblem, direction: Tensor, *, linear: bool) -> float:
     """By how much a direction of natural size moves the residuals, in theirs, the largest of all."""
     coefficients = cast(TilePolynomials, found.trial.model).coefficients
     kept, moved = coefficients.clone(), []
+    # Of linear equations the place does not matter, and of a huge solution rounding would.
+    place = torch.zeros_like(kept) if linear else kept
     try:
         for sign in (1, -1):
-            coefficients.copy_(kept + sign * _STEP * direction.to(kept))
+            coefficients.copy_(place + sign * _STEP * direction.to(kept))
             moved.append(found.rows.numbers(found.held))
     finally:
         coefficients.copy_(kept)

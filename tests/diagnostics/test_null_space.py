@@ -469,3 +469,28 @@ def test_tiles_look_whether_a_direction_fades():
     # Tiles that resolve nothing see nothing.
     refined = _Refinements()
     assert [refined.adrift(*each, linear=True) for each in ((0.9, 1.0), (2e-3, 1e-2), (2e-3, 1e-3))] == [False, True, False]
+
+
+@pytest.mark.parametrize("tiles", [(2, 6), (3, 6), (4, 8)])
+def test_of_what_nothing_determines_the_smallest_solution_is_returned(tiles):
+    """Two equations for a sum: rounding had made its terms as large as 1e10."""
+
+    class Sum(sciml.Problem):
+        domain = SQUARE
+        fields = ["u", "v"]
+        conditions = [sciml.Dirichlet(u=0.0, v=0.0, on=domain.boundary)]
+
+        @sciml.equation
+        def once(self, u, v, x, y):
+            return sciml.laplacian(u + v, x, y) + 1.0
+
+        @sciml.equation
+        def twice(self, u, v, x, y):
+            return 2 * sciml.laplacian(u + v, x, y) + 2.0
+
+    solution = sciml.fit(Sum(), strategy=sciml.strategies.Tiles(*tiles))
+    assert not solution.success
+    assert "can be moved by the solution's own size" in solution.message
+    middle = solution(x=0.5, y=0.5)
+    assert middle["u"] + middle["v"] == pytest.approx(0.07367, rel=0.02)
+    assert max(abs(middle["u"]), abs(middle["v"])) < 0.1
