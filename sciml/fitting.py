@@ -450,12 +450,12 @@ def fit(
     clock = time.perf_counter()
     check(problem, early_stopping, callbacks, tolerance, intervals)
     begin = warm_start(start, problem, model)
-    known, way = begin, strategy
+    model_from, way = begin, strategy
     automatic = isinstance(strategy, str) and strategy == "auto"
     if begin is not None and begin.on_tiles and (automatic or isinstance(strategy, Tiles)):
         # No solver varies polynomials on tiles: they have a strategy of their own.
-        known, way = None, replace(Tiles() if automatic else strategy, begin=begin)
-    given = known.solvers(problem) if known is not None and solver is None else solver
+        model_from, way = None, replace(Tiles() if automatic else strategy, begin=begin)
+    given = model_from.solvers(problem) if model_from is not None and solver is None else solver
     solvers = () if given is None else tuple(stages_of(given))
     kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)
     options = Options(
@@ -479,9 +479,9 @@ def fit(
     shown = process_group.first() and (sys.stderr.isatty() if progress is None else progress)
     line = ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
     data, feed = fed(problem, data, seed)
-    model = model if known is None else known.model
+    model = model if model_from is None else model_from.model
     # Only where nothing but the problem was named is the way to be chosen.
-    named = solver, points, windows, known, *options.weightings.rules
+    named = solver, points, windows, model_from, *options.weightings.rules
     unnamed = all(each is None for each in named) and not freeze and exact is False
     free = unnamed and model is None
     learned = teaching(teacher, problem, alone=unnamed and automatic and model is not None and feed is None)
@@ -515,7 +515,7 @@ def fit(
             # Least squares needs all digits on the way.
             options = replace(options, dtype=torch.float64)
         work = Workspace(problem, measurements, options, log, record.journal, feed)
-        train = Train(model, solvers, known)
+        train = Train(model, solvers, model_from)
         best, notes = iterate(partial(solve, given=way, train=train, free=free, teacher=learned), work)
         if feed is not None:
             used = best.solver.split(", ")

@@ -251,10 +251,11 @@ class Tiles(Strategy):
             local = self.tiles is None and self.on is None and work.problem.time is None
             adapted = space.adapted(squares) if local else None
             space = next(levels, None) if adapted is None else adapted
-        if found is not None and adrift and kept is not None and so_far.blind and work.linear and not last.raw:
+        if found is not None and kept is not None and adrift and so_far.blind and work.linear and not work.problem.unknowns:
             # Of what nothing determines, the least that solves the problem: without damping rounding makes it huge.
             kept.model.coefficients.zero_()
-            found = replace(found, discrete=_solved(work, kept, None, near=False, damping=_LEAST_NORM).discrete)
+            least = _solved(work, kept, None, near=False, damping=_LEAST_NORM).discrete
+            found = replace(found, discrete=judged_apart(least, kept.regular))
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
@@ -621,21 +622,19 @@ def _begun(problem: Problem, trial: Scaled, last: Scaled) -> Tensor:
     points = trial.center + places * trial.half_width
     values = (last(points.clamp(low.to(points), high.to(points)).to(last.offset)).cpu() - trial.offset) / trial.scale
     table = model.functions(local, [0] * len(model.degrees))
-    shape = len(model.live), len(local), -1
-
-    def nearest(values: Tensor, weights: Tensor) -> Tensor:
-        return torch.linalg.lstsq(weights * table, weights * values.view(shape), driver="gels").solution
-
-    found = nearest(values, torch.ones_like(table[:, :1]).expand(len(model.live), -1, -1))
+    values = values.view(len(model.live), len(local), -1)
+    by_point = values.transpose(0, 1)
+    found = torch.linalg.lstsq(table, by_point.flatten(1), driver="gels").solution
+    found = found.view(-1, *by_point.shape[1:]).transpose(0, 1).clone()
     # A tile that is one of the others, or lies in it, is what that was. Across others, what these are where they reach beyond
     # the domain is nobody's, and may be large.
-    missed = (table @ found - values.view(shape)).abs().amax((1, 2))
-    inside = torch.from_numpy(np.asarray(problem.domain.contains(points.numpy())))
-    across = missed > _SAME * values.view(shape).abs().amax((1, 2))
-    if across.any() and inside.any():
-        values = torch.where(inside[:, None], values, values.clamp(values[inside].amin(0), values[inside].amax(0)))
-        weights = torch.where(inside, 1.0, _BEYOND).to(table).view(shape)
-        found = torch.where(across[:, None, None], nearest(values, weights), found)
+    missed = (table @ found - values).abs().amax((1, 2)) > _SAME * values.abs().amax((1, 2))
+    inside = torch.from_numpy(np.asarray(problem.domain.contains(points.numpy()))).view(values.shape[:2])
+    if (across := missed & ~inside.all(1)).any() and inside.any():
+        known, inside = values[inside], inside[across, :, None]
+        values = torch.where(inside, values[across], values[across].clamp(known.amin(0), known.amax(0)))
+        weights = torch.where(inside, 1.0, _BEYOND).to(table)
+        found[across] = torch.linalg.lstsq(weights * table, weights * values, driver="gels").solution
     return found.mT.contiguous()
 
 

@@ -202,6 +202,18 @@ def test_gmres_solves_a_dense_system():
     nothing, none = gmres(lambda v: matrix @ v, torch.zeros(20, dtype=F64), 1e-12, 20)
     assert none == 0
     assert not nothing.any()
+    # When time is over it ends with what there is.
+    _, few = gmres(lambda v: matrix @ v, wanted, 1e-12, 20, lambda: True)
+    assert few == 1
+
+
+def test_a_slab_that_takes_too_long_is_left_unsolved():
+    slab, inside, ends, quadrature = slab_of(Burgers())
+    inverted, clock = partial(ElementPreconditioner, quadrature, slab), iter([False, True, True])
+    left = solve(slab, [*inside, *ends], inverted, 1e-10, over=lambda: next(clock))
+    assert not left.converged
+    assert left.products == 2
+    assert solve(slab, [*inside, *ends], inverted, 1e-10).converged
 
 
 @pytest.mark.parametrize("problem", [Advection, Quantum, Burgers])

@@ -230,6 +230,27 @@ def test_a_solution_on_tiles_is_saved_and_read_again(tmp_path):
     assert np.array_equal(again(x=0.1, y=[0.5, -0.5])["u"], solution(x=0.1, y=[0.5, -0.5])["u"])
 
 
+def test_newtons_method_begins_from_what_other_tiles_are_inside_the_domain():
+    """What polynomials are beyond the domain, where nothing holds them, is not handed on."""
+    found = sciml.fit(Curved(), strategy=Tiles(3, 6))
+    work = workspace(Curved())
+    last = work.discrete.with_model(found.model).trial
+    beyond = last.model.coefficients
+    for counts, most in (((3, 3), 1e-10), ((4, 4), 1e-3)):
+        model = tiles._space(work, counts, 6).model
+        trial = work.discrete.with_model(model).trial
+        model.coefficients.copy_(tiles._begun(work.problem, trial, last))
+        points = tiles._inside(work)
+        assert relative(trial(points), last(points)) < most
+    # A tile that is the same keeps all that it was.
+    same = tiles._space(work, (3, 3), 6).model
+    assert torch.allclose(tiles._begun(work.problem, work.discrete.with_model(same).trial, last), beyond, atol=1e-8)
+
+
+def relative(one, two):
+    return float((one - two).norm() / two.norm())
+
+
 def test_the_same_call_gives_the_same_bits():
     one, two = (sciml.fit(Curved(), strategy=Tiles(3, 4)) for _ in range(2))
     assert torch.equal(one.model.coefficients, two.model.coefficients)
