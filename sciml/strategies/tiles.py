@@ -630,11 +630,16 @@ def _begun(problem: Problem, trial: Scaled, last: Scaled) -> Tensor:
     # the domain is nobody's, and may be large.
     missed = (table @ found - values).abs().amax((1, 2)) > _SAME * values.abs().amax((1, 2))
     inside = torch.from_numpy(np.asarray(problem.domain.contains(points.numpy()))).view(values.shape[:2])
-    if (across := missed & ~inside.all(1)).any() and inside.any():
-        known, inside = values[inside], inside[across, :, None]
-        values = torch.where(inside, values[across], values[across].clamp(known.amin(0), known.amax(0)))
-        weights = torch.where(inside, 1.0, _BEYOND).to(table)
-        found[across] = torch.linalg.lstsq(weights * table, weights * values, driver="gels").solution
+    if not inside.any():
+        return found.mT.contiguous()
+    low, high = values[inside].aminmax(dim=0)
+    tamed = values.clamp(low - (high - low), high + (high - low))
+    far = missed & ((tamed != values) & ~inside[:, :, None]).any((1, 2))
+    if far.any():
+        within = inside[far, :, None]
+        weights = torch.where(within, 1.0, _BEYOND).to(table)
+        wanted = torch.where(within, values[far], tamed[far])
+        found[far] = torch.linalg.lstsq(weights * table, weights * wanted, driver="gels").solution
     return found.mT.contiguous()
 
 
