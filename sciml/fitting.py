@@ -452,9 +452,9 @@ def fit(
     begin = warm_start(start, problem, model)
     model_from, way = begin, strategy
     automatic = isinstance(strategy, str) and strategy == "auto"
-    if begin is not None and begin.on_tiles and (automatic or isinstance(strategy, Tiles)):
+    if begin is not None and begin.on_tiles and (automatic or isinstance(strategy, Tiles) or strategy == Tiles.__name__):
         # No solver varies polynomials on tiles: they have a strategy of their own.
-        model_from, way = None, replace(Tiles() if automatic else strategy, begin=begin)
+        model_from, way = None, replace(strategy if isinstance(strategy, Tiles) else Tiles(), begin=begin)
     given = model_from.solvers(problem) if model_from is not None and solver is None else solver
     solvers = () if given is None else tuple(stages_of(given))
     kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)

@@ -156,19 +156,28 @@ def _missing_on_parts(problem: Problem, demands: list[Dependency]) -> list[str]:
     if len(problem.coordinates) - len(problem.promoted) < 2:
         # Along one coordinate conditions of one end may stand for those of the other.
         return found
+    space = [name for name in problem.coordinates if name not in (problem.time, *problem.promoted)]
     for part, system in parts:
-        if problem.time is not None and Face(problem.time, "lower") in problem.domain.sides:
-            found += system.in_time(problem.time, only=False)
+        # A mean or a value at each time may stand for a condition at an end.
+        tied = len(space) == 1 and any(isinstance(each.term.place, At | Average) for each in system.conditions)
         for side in problem.domain.sides:
             (points,) = draw(OnFaces((side,)), problem.domain, _LOOKED_AT, generator).points
             points, (least, _) = points[_near(part, points)], system.asks(side)
             there = _there(points, side, system.conditions)
-            if len(points) and there < least and not system.degenerate(side):
+            if side == Face(str(problem.time), "lower") and len(points):
+                # What is given on a surface of the part counts as one: which derivatives it gives is not asked.
+                given = there > sum(side in each.sides for each in system.conditions)
+                found += [] if given else system.in_time(str(problem.time), only=False)
+            elif len(points) and there < least and not tied and not system.degenerate(side):
                 found.append(system.misses(side, there))
     for (one, first), (two, second) in combinations(parts, 2):
         if (surface := common_surface(one, two)) is None:
             continue
         (points,) = draw(surface, problem.domain, _LOOKED_AT, generator).points
+        points = points[~_near(problem.domain, points)]
+        if not len(points):
+            # Parts that overlap have boundaries in common that lie on that of the whole.
+            continue
         # Nothing is said where transport ends: it may ask for nothing.
         takes = [max(system.asks(side)[0] for side in surface.sides) for system in (first, second)]
         conditions = {each.term.name: each for each in (*first.conditions, *second.conditions)}.values()

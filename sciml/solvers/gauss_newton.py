@@ -29,8 +29,6 @@ from sciml.solvers.objective import Objective
 _ROUNDING_OF_SQUARES = 1e-10
 # The same in float32; the residual that is wanted of what factors in float32 precondition, and the iterations it may take.
 _ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-13, 60
-# Merits that differ by no more are the same.
-_SAME = 1e-6
 # Halvings of the way back to the last good place.
 _HALVINGS = 12
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
@@ -221,7 +219,7 @@ class DampedGaussNewton:
 
     The damping begins at ``first``, grows by ten until a step (or one of its ``lengths``) is accepted, up to
     ``most``, and falls by ``lowered`` after it; below ``least`` it becomes ``rest``. ``patience`` steps in turn below
-    ``tolerance`` end it.
+    ``tolerance`` end it. A merit that rises by no more than a share ``same`` is rounding, and accepted.
 
     Where equations weigh :math:`10^4` times as much as measurements, their solutions form a narrow curved valley, and
     steps that must lower that loss can only be as long as the valley is straight. A step to the bottom of the
@@ -239,6 +237,7 @@ class DampedGaussNewton:
     patience: int = 1
     most: float = 1e6
     lengths: Sequence[float] = (1.0,)
+    same: float = 1e-12
 
     def minimise(
         self,
@@ -255,7 +254,7 @@ class DampedGaussNewton:
                 return position, value, count
             # A value that is the same but for rounding, which of small residuals is much, is accepted: it ends the iteration
             # without a search through all dampings.
-            bound = math.nextafter(value * (1 + _SAME), math.inf)
+            bound = math.nextafter(value * (1 + self.same), math.inf)
             for tried, move in self._moves(linearise(position), damping):
                 reached = merit(position + move)
                 if reached < bound:

@@ -71,6 +71,8 @@ _LEAST_NORM = 1e-10
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
+# By what share merits differ that are the same but for rounding.
+_EQUAL = 1e-6
 # From what misfit on tiles lie across others; how much less they keep to what these are beyond the domain.
 _SAME, _BEYOND = 1e-8, 1e-6
 # The share of all products of degrees that tiles take, at least.
@@ -251,11 +253,16 @@ class Tiles(Strategy):
             local = self.tiles is None and self.on is None and work.problem.time is None
             adapted = space.adapted(squares) if local else None
             space = next(levels, None) if adapted is None else adapted
-        if found is not None and kept is not None and adrift and so_far.blind and work.linear and not work.problem.unknowns:
+        fixed = work.linear and not work.problem.unknowns and not work.log.stopped
+        if found is not None and kept is not None and adrift and so_far.blind and fixed:
             # Of what nothing determines, the least that solves the problem: without damping rounding makes it huge.
+            huge, worst = kept.model.coefficients.clone(), max(_SEEMED * relative(found.discrete), _GOOD)
             kept.model.coefficients.zero_()
-            least = _solved(work, kept, None, near=False, damping=_LEAST_NORM).discrete
-            found = replace(found, discrete=judged_apart(least, kept.regular))
+            least = judged_apart(_solved(work, kept, None, near=False, damping=_LEAST_NORM).discrete, kept.regular)
+            if relative(least) <= worst:
+                found = replace(found, discrete=least)
+            else:
+                kept.model.coefficients.copy_(huge)
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
@@ -518,7 +525,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
             return told(found, 1, merit(found))
         # From what coarser tiles found, a step or two is enough: the next refinement changes more than the others would.
         settled, idle = (_NEARLY, 1) if near else (_SETTLED, _IDLE)
-        method = DampedGaussNewton(_TINY, 0.1, least=_TINY, rest=_TINY, tolerance=settled, patience=idle, lengths=_LENGTHS)
+        method = DampedGaussNewton(_TINY, 0.1, _TINY, _TINY, settled, patience=idle, lengths=_LENGTHS, same=_EQUAL)
         found, loss, steps = method.minimise(linearise, merit, begin, _STEPS, lambda: work.log.overdue)
         return told(found, max(2, steps), loss)
 

@@ -419,6 +419,55 @@ def test_conditions_of_parts_are_counted_at_the_start_and_on_the_boundary():
     assert condition_warnings(held_in_a_plate(joined=(), over="x"), measured=True) == []
 
 
+def on_parts(domain, conditions, parts, joined=None):
+    """Heat with a field of its own on each of two parts, which ``joined`` ties by two conditions."""
+
+    class OnParts(sciml.Problem):
+        fields = ["u", "v"]
+
+        @sciml.equation(on=parts[0])
+        def one(self, u, x, t):
+            return d(u, t) - d(u, x, x)
+
+        @sciml.equation(on=parts[1])
+        def two(self, v, x, t):
+            return d(v, t) - d(v, x, x)
+
+        if joined is not None:
+
+            @sciml.condition(on=joined)
+            def values(self, u, v):
+                return u - v
+
+            @sciml.condition(on=joined)
+            def fluxes(self, u, v, x):
+                return d(u, x) - d(v, x)
+
+    return type("OnParts", (OnParts,), {"domain": domain, "conditions": conditions})()
+
+
+def test_parts_that_have_what_they_need_are_not_warned_of():
+    line = sciml.Box(x=(0, 1), t=(0, 1))
+    left, right = sciml.Box(x=(0, 0.5), t=(0, 1)), sciml.Box(x=(0.5, 1), t=(0, 1))
+    start, end = sciml.Initial(u=0.0, v=0.0), sciml.Dirichlet(v=0.0, on=line.face(x=1))
+    both, joined = (left, right), left.interface(right)
+    at_zero = sciml.Dirichlet(u=0.0, on=line.face(x=0))
+    assert condition_warnings(on_parts(line, [start, at_zero, end], both, joined)) == []
+    # A mean at each time stands for a condition at an end.
+    assert condition_warnings(on_parts(line, [start, sciml.Mean(u=0.0), end], both, joined)) == []
+    # An initial value may lie on what a part has of the boundary.
+    begins = [sciml.Dirichlet(u=0.0, on=left.interface(line).piece("t=0")), sciml.Initial(v=0.0)]
+    assert condition_warnings(on_parts(line, [*begins, at_zero, end], both, joined)) == []
+    # One part begins where the other ends.
+    early, late = sciml.Box(x=(0, 1), t=(0, 0.5)), sciml.Box(x=(0, 1), t=(0.5, 1))
+    walls = sciml.Dirichlet(u=0.0, v=0.0, on=line.faces("x"))
+    later = on_parts(line, [sciml.Initial(u=0.0), walls], (early, late), early.interface(late))
+    assert condition_warnings(later) == []
+    # Two parts may overlap.
+    apart = [start, walls, sciml.Dirichlet(u=0.0, on=line.inner(x=0.5))]
+    assert not any("interface" in each for each in condition_warnings(on_parts(line, apart, (left, line))))
+
+
 @pytest.mark.slow
 def test_missing_conditions_at_an_interface_are_no_success():
     with pytest.warns(ConditionWarning, match="interface"):
