@@ -1,6 +1,7 @@
 """What is no solution, or one of many, is no success: free directions, equations that contradict each other, none at all."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -439,10 +440,20 @@ class NearResonance(sciml.Problem):
 
 
 @pytest.mark.parametrize(
-    "problem", [Sum(), Short(), Wake(), NoFlux(), Resonance(), NearResonance()], ids=lambda each: type(each).__name__
+    ("problem", "warned"),
+    [
+        (Sum(), None),
+        (Short(), None),
+        (Wake(), None),
+        (NoFlux(), "1 condition on Disk.* take 2, such as that fields are equal, and fluxes"),
+        (Resonance(), None),
+        (NearResonance(), None),
+    ],
+    ids=["Sum", "Short", "Wake", "NoFlux", "Resonance", "NearResonance"],
 )
-def test_what_equations_and_conditions_hardly_see_is_no_success(problem):
-    solution = sciml.fit(problem)
+def test_what_equations_and_conditions_hardly_see_is_no_success(problem, warned):
+    with pytest.warns(sciml.ConditionWarning, match=warned) if warned else nullcontext():
+        solution = sciml.fit(problem)
     assert not solution.success
     assert "a condition is missing, or another solution lies beside this one" in solution.message
     assert set(solution.estimated_error.values()) == {1.0}
