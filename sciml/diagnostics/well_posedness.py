@@ -14,6 +14,7 @@ Reference: J. D. Pryce, A simple structural analysis method for DAEs, BIT Numeri
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -96,22 +97,21 @@ def condition_warnings(problem: Problem, measured: bool = False) -> list[str]:
 def miscounted(problem: Problem, measured: bool = False) -> list[str]:
     """Over- and underdetermined: a sentence for each place with more or fewer conditions than it takes."""
     demands = _dependencies(problem)
-    found = _twice(problem, demands)
-    for system in _systems(problem, demands):
-        counted = system.mistakes(measured)
+    found, systems = _twice(problem, demands), list(_systems(problem, demands))
+    between = [] if measured else _missing_between_parts(problem, systems)
+    for system in systems:
+        counted, too_many = system.mistakes(measured), system.mistakes(measured=True)
         # What lacks conditions lacks them for its level, too.
-        found += counted if counted or measured else system.levels()
-    return found if measured else found + _missing_on_parts(problem, demands)
+        lacks = measured or any(each not in too_many for each in counted) or (between and system.part)
+        found += counted if lacks else counted + system.levels()
+    return found + between
 
 
 def lacking(problem: Problem) -> list[str]:
     """A sentence for every side and coordinate on which conditions are missing, or for every level that nothing gives."""
-    found, demands = list[str](), _dependencies(problem)
-    for system in _systems(problem, demands):
-        # With measurements none is called missing: what remains is too many.
-        others = system.mistakes(measured=True)
-        found += [each for each in system.mistakes(measured=False) if each not in others] or system.levels()
-    return found + _missing_on_parts(problem, demands)
+    # With measurements none is called missing: what remains is too many.
+    others = miscounted(problem, measured=True)
+    return [each for each in miscounted(problem) if each not in others]
 
 
 def _dependencies(problem: Problem) -> list[Dependency]:
@@ -134,72 +134,57 @@ def _twice(problem: Problem, demands: Iterable[Dependency]) -> list[str]:
 
 
 def _systems(problem: Problem, demands: list[Dependency]) -> Iterator[_System]:
-    """The systems of as many equations as fields that no term joins."""
+    """The systems of as many equations as fields that no term of their place joins with others.
+
+    Those of a part of the domain are left out where equations of other places know their fields.
+    """
     equations = [each for each in demands if each.term.name in problem.equations]
-    if not all(isinstance(each.term.place, Interior) for each in equations):
-        return
-    groups: list[set[str]] = [{field} for field in problem.fields]
-    for each in demands:
-        joined = [group for group in groups if group & each.fields]
-        if joined:
-            groups = [group for group in groups if group not in joined] + [set().union(*joined)]
-    for group in sorted(groups, key=lambda group: min(map(problem.fields.index, group))):
-        own = [each for each in equations if each.fields & group]
-        if len(own) == len(group):
-            conditions = [each for each in demands if each not in equations and each.fields & group]
-            yield _System(problem, sorted(group, key=problem.fields.index), own, conditions)
+    for place in dict.fromkeys(each.term.place for each in equations):
+        own = [each for each in equations if each.term.place == place]
+        others = frozenset[str]().union(*(each.fields for each in equations if each not in own))
+        if not isinstance(place, Interior | Within) or any(each.fields & others for each in own):
+            continue
+        groups: list[set[str]] = [{field} for field in problem.fields if field not in others]
+        for each in demands:
+            joined = [group for group in groups if group & each.fields]
+            if joined:
+                groups = [group for group in groups if group not in joined] + [set().union(*joined)]
+        for group in sorted(groups, key=lambda group: min(map(problem.fields.index, group))):
+            held = [each for each in own if each.fields & group]
+            if len(held) == len(group):
+                conditions = [each for each in demands if each not in equations and each.fields & group]
+                part = place.part if isinstance(place, Within) else None
+                yield _System(problem, sorted(group, key=problem.fields.index), held, conditions, part)
 
 
-def _missing_on_parts(problem: Problem, demands: list[Dependency]) -> list[str]:
-    """Parts of a domain with equations of their own: too few conditions at the start, on the boundary, at interfaces."""
-    found, parts, generator = list[str](), list(_parts(problem, demands)), np.random.default_rng(0)
-    if len(problem.coordinates) - len(problem.promoted) < 2:
-        # Along one coordinate conditions of one end may stand for those of the other.
-        return found
-    space = [name for name in problem.coordinates if name not in (problem.time, *problem.promoted)]
-    for part, system in parts:
-        # A mean or a value at each time may stand for a condition at an end.
-        tied = len(space) == 1 and any(isinstance(each.term.place, At | Average) for each in system.conditions)
-        for side in problem.domain.sides:
-            (points,) = draw(OnFaces((side,)), problem.domain, _LOOKED_AT, generator).points
-            points, (least, _) = points[_near(part, points)], system.asks(side)
-            there = _there(points, side, system.conditions)
-            if side == Face(str(problem.time), "lower") and len(points):
-                # What is given on a surface of the part counts as one: which derivatives it gives is not asked.
-                given = there > sum(side in each.sides for each in system.conditions)
-                found += [] if given else system.in_time(str(problem.time), only=False)
-            elif len(points) and there < least and not tied and not system.degenerate(side):
-                found.append(system.misses(side, there))
-    for (one, first), (two, second) in combinations(parts, 2):
+def _missing_between_parts(problem: Problem, systems: Iterable[_System]) -> list[str]:
+    """Interface conditions: a sentence for each surface between parts of a domain that has fewer than it takes."""
+    found, generator = list[str](), np.random.default_rng(0)
+    parts: dict[Domain, list[_System]] = {}
+    for each in systems:
+        if each.part is not None:
+            parts.setdefault(each.part, []).append(each)
+    for one, two in combinations(parts, 2) if _dimension(problem) > 1 else ():
         if (surface := common_surface(one, two)) is None:
             continue
         (points,) = draw(surface, problem.domain, _LOOKED_AT, generator).points
+        # Parts that overlap have boundaries in common that lie on that of the whole.
         points = points[~_near(problem.domain, points)]
-        if not len(points):
-            # Parts that overlap have boundaries in common that lie on that of the whole.
-            continue
+        beside = [*parts[one], *parts[two]]
         # Nothing is said where transport ends: it may ask for nothing.
-        takes = [max(system.asks(side)[0] for side in surface.sides) for system in (first, second)]
-        conditions = {each.term.name: each for each in (*first.conditions, *second.conditions)}.values()
-        if all(takes) and (there := _there(points, None, conditions)) < sum(takes):
+        takes = [max(system.asks(side)[0] for side in surface.sides) for system in beside]
+        conditions = {each.term.name: each for system in beside for each in system.conditions}.values()
+        if len(points) and all(takes) and (there := _fewest(points, None, conditions)) < sum(takes):
+            fields = listed([name for each in beside for name in each.fields])
             found.append(
-                f"{_few(there)} on {surface!r}, where the equations of {listed([*first.fields, *second.fields])} take "
-                f"{sum(takes)}, such as that fields are equal, and fluxes: add @sciml.condition(on=first.interface(second))"
+                f"{_few(there)} on {surface!r}, where the equations of {fields} take {sum(takes)}, such as "
+                "that fields are equal, and fluxes: add @sciml.condition(on=first.interface(second))"
             )
     return found
 
 
-def _parts(problem: Problem, demands: list[Dependency]) -> Iterator[tuple[Domain, _System]]:
-    """The parts with as many equations as fields that no other equation knows."""
-    equations = [each for each in demands if each.term.name in problem.equations]
-    places = {each.term.place: None for each in equations if isinstance(each.term.place, Within)}
-    for place in places:
-        own = [each for each in equations if each.term.place == place]
-        fields = frozenset[str]().union(*(each.fields for each in own))
-        others = frozenset[str]().union(*(each.fields for each in equations if each not in own))
-        if len(own) == len(fields) and not fields & others:
-            conditions = [each for each in demands if each not in equations and each.fields & fields]
-            yield place.part, _System(problem, sorted(fields, key=problem.fields.index), own, conditions)
+def _dimension(problem: Problem) -> int:
+    return len(problem.coordinates) - len(problem.promoted)
 
 
 def _near(place: Domain | Interface, points: Tensor) -> Array:
@@ -208,23 +193,24 @@ def _near(place: Domain | Interface, points: Tensor) -> Array:
     return np.all([np.abs(each.distance(points.numpy())) <= _ON * each.diameter for each in parts], axis=0)
 
 
-def _there(points: Tensor, side: Side | None, conditions: Iterable[Dependency]) -> int:
-    """How many conditions hold on points of a surface, which is a ``side`` of the domain or lies inside."""
-    places = [each.term.place for each in conditions]
-    return sum(
-        bool(_near(place, points).any()) if isinstance(place, Interface) else side is not None and side in each.sides
-        for each, place in zip(conditions, places, strict=True)
-    )
+def _fewest(points: Tensor, side: Side | None, conditions: Iterable[Dependency]) -> float:
+    """How many conditions hold at each of the points of a surface, which is a ``side`` of the domain or lies inside."""
+    there = np.zeros(len(points))
+    for each in conditions:
+        place = each.term.place
+        there += _near(place, points) if isinstance(place, Interface) else side is not None and side in each.sides
+    return float(there.min(initial=math.inf))
 
 
 @dataclass(frozen=True)
 class _System:
-    """Fields that have to do with each other, their equations, as many, and their conditions."""
+    """Fields that have to do with each other, as many equations, and their conditions, on a part of the domain or all of it."""
 
     problem: Problem
     fields: list[str]
     equations: list[Dependency]
     conditions: list[Dependency]
+    part: Domain | None
 
     def mistakes(self, measured: bool) -> list[str]:
         """Coordinates with too few conditions, which measurements may stand in for, or too many."""
@@ -232,8 +218,11 @@ class _System:
         # Nothing is asked for on the faces of promoted constants.
         own = [name for name in problem.coordinates if name not in problem.promoted]
         space = [name for name in own if name != problem.time]
+        if len(own) == 1 and self.part is not None:
+            # Conditions of one end may stand for those of the other.
+            return found
         if not measured and problem.time is not None and Face(problem.time, "lower") in problem.domain.sides:
-            found += self.in_time(problem.time, only=len(own) == 1)
+            found += self._in_time(problem.time, only=len(own) == 1)
         if len(own) == 1 and space:
             found += self._ordinary(own[0], measured)
         elif space:
@@ -261,8 +250,12 @@ class _System:
                 )
         return found
 
-    def in_time(self, time: str, *, only: bool) -> list[str]:
+    def _in_time(self, time: str, *, only: bool) -> list[str]:
         """Too few or too many conditions in time, which may be the ``only`` coordinate."""
+        start = Face(time, "lower")
+        if self.part is not None and self._there(start) != sum(start in each.sides for each in self.conditions):
+            # It begins later, or from what is given on a surface of its own: which derivatives that gives is not asked.
+            return []
         orders = dict(zip(self.fields, self._orders(time), strict=True))
         ends = {Face(time, "lower"), Face(time, "upper")}
         moving = [each for each in self.conditions if any(orders[field] for field in each.fields & set(self.fields))]
@@ -307,14 +300,21 @@ class _System:
         for each in self.conditions if problem.time is not None and len(space) == 1 else ():
             place, bent = each.term.place, all(problem.order(name, space[0]) > 1 for name in each.fields)
             tied += isinstance(place, At | Average) and bent and place.at_each(problem.coordinates, str(problem.time))
-        spare = tied
+        spare = float(tied)
         for side in sides if not measured else ():
-            there, (least, _) = sum(side in each.sides for each in self.conditions), self.asks(side)
-            if there < least and not self.degenerate(side):
-                if spare >= least - there:
-                    spare -= least - there
+            on_side, (least, words) = self._there(side), self.asks(side)
+            if on_side < least and not self.degenerate(side):
+                if spare >= least - on_side:
+                    spare -= least - on_side
                     continue
-                found.append(self.misses(side, there))
+                where = side.describe(problem.domain)
+                found.append(
+                    f"{_few(on_side)} on {where}, where the equations of {listed(self.fields)}, {words}: add a condition with "
+                    f"on=domain.piece({where!r})"
+                )
+        if self.part is not None:
+            # What its other ends take is asked for at interfaces.
+            return found
         lacks = bool(found)
         for name in space:
             faces = [side for side in sides if side.coordinate == name]
@@ -344,13 +344,12 @@ class _System:
         words = f"of order {max(orders)} in {', '.join(names)}, take {'at least ' if not paired else ''}{least}"
         return (least, words) if max(orders) >= 2 else (0, "")
 
-    def misses(self, side: Side, there: int) -> str:
-        """What to say of a side of the domain with so few conditions."""
-        where = side.describe(self.problem.domain)
-        return (
-            f"{_few(there)} on {where}, where the equations of {listed(self.fields)}, {self.asks(side)[1]}: add a condition "
-            f"with on=domain.piece({where!r})"
-        )
+    def _there(self, side: Side) -> float:
+        """How many conditions it has on a side, where there are fewest; infinitely many if no point of its part lies there."""
+        if self.part is None:
+            return sum(side in each.sides for each in self.conditions)
+        (points,) = draw(OnFaces((side,)), self.problem.domain, _LOOKED_AT, np.random.default_rng(0)).points
+        return _fewest(points[_near(self.part, points)], side, self.conditions)
 
     def _matrix(self, coordinate: str) -> Array:
         """The orders of equations (rows) in fields (columns)."""
@@ -395,5 +394,5 @@ def _names(conditions: Iterable[Dependency]) -> str:
     return listed([each.term.name for each in conditions])
 
 
-def _few(count: int) -> str:
-    return f"{count or 'no'} condition{'' if count == 1 else 's'}"
+def _few(count: float) -> str:
+    return f"{f'{count:g}' if count else 'no'} condition{'' if count == 1 else 's'}"

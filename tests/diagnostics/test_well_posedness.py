@@ -468,6 +468,35 @@ def test_parts_that_have_what_they_need_are_not_warned_of():
     assert not any("interface" in each for each in condition_warnings(on_parts(line, apart, (left, line))))
 
 
+def test_an_interface_needs_its_conditions_everywhere():
+    line = sciml.Box(x=(0, 1), t=(0, 1))
+    middle, left = sciml.Box(x=(0.4, 0.6), t=(0, 1)), sciml.Box(x=(0, 0.4), t=(0, 1))
+    conditions = [sciml.Initial(u=0.0, v=0.0), sciml.Dirichlet(v=0.0, on=line.faces("x"))]
+    around = line - middle
+    assert condition_warnings(on_parts(line, conditions, (middle, around), middle.interface(around))) == []
+    (sentence,) = condition_warnings(on_parts(line, conditions, (middle, around), middle.interface(left)))
+    assert sentence.startswith("no conditions on")
+
+
+def test_levels_of_parts_are_counted():
+    class Insulated(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1))
+        half = sciml.Box(x=(0, 0.5), y=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Neumann(u=0.0, on=domain.faces("y"))]
+
+        @sciml.equation(on=half)
+        def laplace(self, u, x, y):
+            return d(u, x, x) + d(u, y, y)
+
+        @sciml.condition(on=half.interface(domain))
+        def walls(self, u, x, y, normal):
+            return normal[0] * d(u, x) + normal[1] * d(u, y)
+
+    (sentence,) = condition_warnings(Insulated())
+    assert sentence.startswith("u is determined up to a constant")
+
+
 @pytest.mark.slow
 def test_missing_conditions_at_an_interface_are_no_success():
     with pytest.warns(ConditionWarning, match="interface"):
