@@ -49,6 +49,10 @@ class SlabRates:
         return {"rates": self.rates, "converged": self.converged, "steps": self.steps, "products": self.products}
 
 
+class OutOfTimeError(Exception):
+    """Time was over before a slab was solved."""
+
+
 def solve(
     slab: Slab[Any],
     sites: Sequence[Site],
@@ -59,8 +63,8 @@ def solve(
 ) -> SlabRates:
     """Make all residuals vanish at the stages, in the sense of an approximate inverse of their Jacobian.
 
-    It begins with rates of zero, or those of ``start``, and ends when a step moves the fields by less than ``tolerance``, or,
-    without having found them, when time is ``over``.
+    It begins with rates of zero, or those of ``start``, and ends when a step moves the fields by less than ``tolerance``.
+    ``OutOfTimeError`` where time is ``over`` before.
     """
     rates = slab.zero() if start is None else start
     evaluated = slab.evaluate(sites, rates, slopes=True)
@@ -91,8 +95,6 @@ def solve(
         linearised = partial(_linearised, slab, inverse, evaluated)
         move, used = gmres(linearised, wanted.flatten(), _INNER, _MOST_INNER, over)
         products += used
-        if over():
-            return SlabRates(rates, False, step, products)
         renewed = False
         rates = rates + move.view_as(rates)
         evaluated = slab.evaluate(sites, rates, slopes=True)
@@ -108,6 +110,7 @@ def driven(
     starts: tuple[Tensor, ...],
     tolerance: float = _ROUGHLY,
     most: int = _FEW,
+    over: Callable[[], bool] = lambda: False,
 ) -> tuple[Slab[Any], Tensor]:
     r"""A posteriori error in a slab, or a sensitivity, by the linearised equations: a slab that it starts in, and its rates.
 
@@ -120,7 +123,7 @@ def driven(
     if solved.products < solved.steps:
         # One product was enough for every step of Newton's method: the inverse is one.
         return error, wanted
-    rates, _ = gmres(partial(_linearised, slab, solved.inverse, evaluated), wanted.flatten(), tolerance, most)
+    rates, _ = gmres(partial(_linearised, slab, solved.inverse, evaluated), wanted.flatten(), tolerance, most, over)
     return error, rates.view_as(wanted)
 
 
@@ -147,7 +150,7 @@ def gmres(
 ) -> tuple[Tensor, int]:
     """The solution of a linear system by the method of generalised minimal residuals, and the number of products.
 
-    It ends at the tolerance, after ``most`` products, or when time is ``over``.
+    It ends at the tolerance, or after ``most`` products; ``OutOfTimeError`` where time is ``over`` before.
 
     Reference: Y. Saad and M. H. Schultz, SIAM Journal on Scientific and Statistical Computing 7 (1986).
     """
@@ -173,7 +176,9 @@ def gmres(
         coefficients, *_ = np.linalg.lstsq(upper[: count + 1, :count], right[: count + 1], rcond=None)
         left = np.linalg.norm(upper[: count + 1, :count] @ coefficients - right[: count + 1])
         exhausted = upper[count, count - 1] <= 1e-14 * np.linalg.norm(upper[: count + 1, count - 1])
-        if left <= tolerance * size or exhausted or not math.isfinite(left) or over():
+        if left <= tolerance * size or exhausted or not math.isfinite(left):
             break
+        if over():
+            raise OutOfTimeError
         basis[count] = following / upper[count, count - 1]
     return torch.from_numpy(coefficients) @ basis[:count], count

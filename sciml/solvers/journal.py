@@ -112,9 +112,14 @@ class Journal:
         self._save(known)
         self._steps = 0
 
-    def close(self) -> None:
+    def keep_no_more(self) -> None:
         """Keep and write nothing from now on: what follows is no longer the fit as it would have gone on."""
-        self._save, self._request = None, lambda: None
+        self._save = None
+
+    def close(self) -> None:
+        """Keep and write nothing from now on, and answer no request to end."""
+        self.keep_no_more()
+        self._request = lambda: None
 
     def _begun(self, name: str) -> tuple[int, Content | None]:
         index = self._index

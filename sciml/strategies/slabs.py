@@ -22,7 +22,7 @@ from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.slabs.elements import ElementPreconditioner
-from sciml.slabs.newton_krylov import Inverse, SlabRates, driven, solve
+from sciml.slabs.newton_krylov import Inverse, OutOfTimeError, SlabRates, driven, solve
 from sciml.slabs.row_layout import outward
 from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time, initial_values
 from sciml.solvers import DiscreteProblem
@@ -290,10 +290,10 @@ class SlabAttempt(ABC):
 
         def compute() -> dict[str, Any]:
             def rates() -> SlabRates:
-                return solve(slab, sites, partial(self._inverted, slab, made), tolerance, start, lambda: self.log.long_overdue)
+                return solve(slab, sites, partial(self._inverted, slab, made), tolerance, start, self._late)
 
             solved = rates()
-            if not solved.converged and self._when == _TAKEN and not self.log.long_overdue:
+            if not solved.converged and self._when == _TAKEN:
                 # The inverse of an earlier window was no help.
                 self._kept = self._asked = None
                 solved = rates()
@@ -307,7 +307,13 @@ class SlabAttempt(ABC):
             return {**solved.state, **kept, "made": self._when, "reuses": self._reuses}
 
         self._when = _TAKEN
-        found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
+        try:
+            found = dict(self.setup.journal.recalled(f"a slab of {slab.mesh.width} functions", compute))
+        except OutOfTimeError:
+            # A fit that is resumed with more time solves it.
+            self.setup.journal.keep_no_more()
+            given_up = SlabRates(slab.zero(), False, 0, 0)
+            return given_up, None, self._beside(slab, sites, given_up, [])
         error, judged, made_when = CarriedError.of(found.pop("error")), found.pop("judged"), found.pop("made")
         self._by_unknown = found.pop("slopes")
         if made_when == _MIDWAY:
@@ -317,6 +323,10 @@ class SlabAttempt(ABC):
             self._kept = _Kept(slab, cache(partial(self._made_anew, slab, sites, made, start)))
         self._products, self._reuses = found["products"], found.pop("reuses")
         return SlabRates(**found), error, judged
+
+    def _late(self) -> bool:
+        """Whether a slab that is under way is not worth being waited for."""
+        return self.log.long_overdue
 
     def _beside(
         self, slab: Slab[Any], sites: Sequence[Site], solved: SlabRates, between: Sequence[Evaluated]
@@ -350,7 +360,7 @@ class SlabAttempt(ABC):
         if ended is not None and ended.error is not None:
             carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
             starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
-        error, rates = driven(slab, solved, self._sources(slab, solved, between), starts)
+        error, rates = driven(slab, solved, self._sources(slab, solved, between), starts, over=self._late)
         squares = torch.stack([self._mean_squares(error, rates), self._mean_squares(slab, solved.rates)])
         found = [squares, *(error.end(rates, number) for number in range(len(slab.orders)))]
         return found if bool(squares.isfinite().all()) else []
@@ -377,7 +387,7 @@ class SlabAttempt(ABC):
             return []
         moved = slab.by_unknown(sites, solved.rates, self.varied.problem, self.varied.raw)
         pairs = zip(moved, starts, strict=True)
-        return [driven(slab, solved, sources, each, _CLOSELY, _MANY_PRODUCTS)[1] for sources, each in pairs]
+        return [driven(slab, solved, sources, each, _CLOSELY, _MANY_PRODUCTS, self._late)[1] for sources, each in pairs]
 
     def _slopes_at_start(self, slab: Slab[Any], before: DiscreteProblem | None) -> list[tuple[Tensor, ...]] | None:
         """The derivatives of the starts by all unknowns that are varied, or None where they are not known."""

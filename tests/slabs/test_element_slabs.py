@@ -1,6 +1,7 @@
 """Slabs of time: stages, meshes, the approximate inverse and Newton's method on them."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from sciml.errors import ProblemError
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA, start_polynomial, start_values
 from sciml.slabs.elements import ElementPreconditioner
-from sciml.slabs.newton_krylov import gmres, solve
+from sciml.slabs.newton_krylov import OutOfTimeError, driven, gmres, solve
 from sciml.slabs.system import Site, Slab, at_time, initial_values
 
 PI = math.pi
@@ -202,18 +203,22 @@ def test_gmres_solves_a_dense_system():
     nothing, none = gmres(lambda v: matrix @ v, torch.zeros(20, dtype=F64), 1e-12, 20)
     assert none == 0
     assert not nothing.any()
-    # When time is over it ends with what there is.
-    _, few = gmres(lambda v: matrix @ v, wanted, 1e-12, 20, lambda: True)
-    assert few == 1
+    products = []
+    with pytest.raises(OutOfTimeError):
+        gmres(lambda v: products.append(v) or matrix @ v, wanted, 1e-12, 20, lambda: True)
+    assert len(products) == 1
 
 
-def test_a_slab_that_takes_too_long_is_left_unsolved():
+def test_a_slab_that_takes_too_long_is_given_up():
     slab, inside, ends, quadrature = slab_of(Burgers())
-    inverted, clock = partial(ElementPreconditioner, quadrature, slab), iter([False, True, True])
-    left = solve(slab, [*inside, *ends], inverted, 1e-10, over=lambda: next(clock))
-    assert not left.converged
-    assert left.products == 2
-    assert solve(slab, [*inside, *ends], inverted, 1e-10).converged
+    inverted, clock = partial(ElementPreconditioner, quadrature, slab), iter([False, True])
+    with pytest.raises(OutOfTimeError):
+        solve(slab, [*inside, *ends], inverted, 1e-10, over=lambda: next(clock))
+    solved = solve(slab, [*inside, *ends], inverted, 1e-10)
+    assert solved.converged
+    sources = [each.values for each in solved.evaluated]
+    with pytest.raises(OutOfTimeError):
+        driven(slab, replace(solved, products=solved.steps), sources, slab.starts, 1e-12, 9, lambda: True)
 
 
 @pytest.mark.parametrize("problem", [Advection, Quantum, Burgers])

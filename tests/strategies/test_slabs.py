@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from candidates import candidate
 from conftest import problem_class
 from scipy.special import erfc
 
@@ -13,7 +14,10 @@ from sciml import d
 from sciml.errors import ConditionWarning, ModelError
 from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
+from sciml.solvers.journal import Journal
+from sciml.strategies.search import Log, Options, Workspace
 from sciml.strategies.slabs import not_on_elements
+from sciml.strategies.window_solvers import TimeMarching
 
 PI = math.pi
 
@@ -444,6 +448,25 @@ def test_a_watcher_ends_a_linear_problem_on_elements_for_good():
     assert solution.status == "stopped"
     assert [phase.startswith("Elements") for phase in phases].count(True) == 1
     assert phases[-1].startswith("Elements")
+
+
+def test_a_slab_that_is_given_up_is_not_remembered(monkeypatch):
+    """What is resumed with more time solves it."""
+    asked, late, known = [], 60, []
+
+    def long_overdue(log):
+        asked.append(log.steps)
+        return len(asked) > late
+
+    monkeypatch.setattr(Log, "long_overdue", property(long_overdue))
+    monkeypatch.setattr(Log, "overdue", property(lambda log: len(asked) > late))
+    journal = Journal(known.append, lambda steps: True)
+    found = candidate(TimeMarching(), Workspace(Burgers(), None, Options(), Log(), journal))
+    assert not found.solved
+    assert len(asked) == late + 1
+    slabs = [content for _, name, _, content in known[-1]["entries"] if name.startswith("a slab")]
+    assert len(slabs) > 1
+    assert all(each["converged"] for each in slabs)
 
 
 def test_why_elements_are_not_used():
