@@ -452,9 +452,13 @@ def fit(
     begin = warm_start(start, problem, model)
     model_from, way = begin, strategy
     automatic = isinstance(strategy, str) and strategy == "auto"
-    if begin is not None and begin.on_tiles and (automatic or isinstance(strategy, Tiles) or strategy == Tiles.__name__):
+    if begin is not None and begin.on_tiles:
         # No solver varies polynomials on tiles: they have a strategy of their own.
-        model_from, way = None, replace(strategy if isinstance(strategy, Tiles) else Tiles(), begin=begin)
+        wanted = [Tiles] if automatic else list(strategy) if isinstance(strategy, list | tuple) else [strategy]
+        ways = [Tiles() if each in (Tiles, Tiles.__name__) else each for each in wanted]
+        if not any(isinstance(each, Tiles) for each in ways):
+            raise SolverError(f"start: 'Tiles' alone begins from a solution on tiles; given: strategy={strategy!r}")
+        model_from, way = None, [replace(each, begin=begin) if isinstance(each, Tiles) else each for each in ways]
     given = model_from.solvers(problem) if model_from is not None and solver is None else solver
     solvers = () if given is None else tuple(stages_of(given))
     kind: Any = {"float32": torch.float32, "float64": torch.float64}.get(str(dtype), dtype)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sciml.diagnostics.estimated_error import NEXT_TO_NOTHING, determined_up_to, relative_l2, root_mean_squares
 from sciml.errors import SolverError
-from sciml.models import Scaled, Tiles as TilePolynomials
+from sciml.models import Scaled, Tiles as TilePolynomials, model_of
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import CPU, TileLinearization
@@ -299,7 +299,7 @@ class Tiles(Strategy):
             as_many = any(one <= two for one, two in zip(counts, coarser, strict=True))
             levels[number] = counts, max(degree, before + as_many)
         # On tiles that are too coarse for a solution Newton's method would leave it.
-        known = 0 if self.begin is None else sum(each.numel() for each in self.begin.scaled.model.buffers())
+        known = 0 if self.begin is None else cast(TilePolynomials, model_of(self.begin.scaled)).coefficients.numel()
         held = [self._numbers(work.problem, *each) >= _TOO_FEW * known for each in levels]
         return levels[min(held.index(True) if any(held) else len(levels), len(levels) - _LEAST) :]
 
@@ -628,25 +628,29 @@ def _begun(problem: Problem, trial: Scaled, last: Scaled) -> Tensor:
     low, high = last.center - last.half_width, last.center + last.half_width
     points = trial.center + places * trial.half_width
     values = (last(points.clamp(low.to(points), high.to(points)).to(last.offset)).cpu() - trial.offset) / trial.scale
+    if not bool(values.isfinite().all()):
+        return model.coefficients.clone()
     table = model.functions(local, [0] * len(model.degrees))
     values = values.view(len(model.live), len(local), -1)
     by_point = values.transpose(0, 1)
     found = torch.linalg.lstsq(table, by_point.flatten(1), driver="gels").solution
     found = found.view(-1, *by_point.shape[1:]).transpose(0, 1).clone()
     # A tile that is one of the others, or lies in it, is what that was. Across others, what these are where they reach beyond
-    # the domain is nobody's, and may be large.
-    missed = (table @ found - values).abs().amax((1, 2)) > _SAME * values.abs().amax((1, 2))
-    inside = torch.from_numpy(np.asarray(problem.domain.contains(points.numpy()))).view(values.shape[:2])
-    if not inside.any():
+    # the domain, or where a field does not live, is nobody's, and may be large.
+    missed = (table @ found - values).abs().amax(1) > _SAME * values.abs().amax(1)
+    if not missed.any():
         return found.mT.contiguous()
-    low, high = values[inside].aminmax(dim=0)
-    tamed = values.clamp(low - (high - low), high + (high - low))
-    far = missed & ((tamed != values) & ~inside[:, :, None]).any((1, 2))
-    if far.any():
-        within = inside[far, :, None]
-        weights = torch.where(within, 1.0, _BEYOND).to(table)
-        wanted = torch.where(within, values[far], tamed[far])
-        found[far] = torch.linalg.lstsq(weights * table, weights * wanted, driver="gels").solution
+    within = torch.from_numpy(np.asarray(problem.domain.contains(points.numpy())))
+    for number, name in enumerate(problem.fields):
+        lives, own = (within & problem.lives_at(name, points)).view(values.shape[:2]), values[:, :, number]
+        if not lives.any():
+            continue
+        least, most = own[lives].aminmax()
+        tamed = own.clamp(least - (most - least), most + (most - least))
+        far = missed[:, number] & ((tamed != own) & ~lives).any(1)
+        weights = torch.where(lives[far], 1.0, _BEYOND)[:, :, None].to(table)
+        wanted = torch.where(lives[far], own[far], tamed[far])[:, :, None]
+        found[far, :, number] = torch.linalg.lstsq(weights * table, weights * wanted, driver="gels").solution[:, :, 0]
     return found.mT.contiguous()
 
 

@@ -244,11 +244,62 @@ def test_newtons_method_begins_from_what_other_tiles_are_inside_the_domain():
 
     wild = copy.deepcopy(last)
     wild.__class__ = Wild
-    for begun, counts, most in ((last, (3, 3), 1e-12), (last, (4, 4), 1e-5), (wild, (4, 4), 1.0), (wild, (5, 5), 1.0)):
+    for begun, counts, most in ((last, (3, 3), 1e-12), (last, (4, 4), 1e-5), (wild, (4, 4), 0.5), (wild, (5, 5), 0.5)):
         model = tiles._space(work, counts, 6).model
         trial = work.discrete.with_model(model).trial
         model.coefficients.copy_(tiles._begun(work.problem, trial, begun))
         assert relative(trial(points), last(points)) < most
+
+
+class Parted(sciml.Problem):
+    """A field on each of two parts."""
+
+    domain, core = sciml.Disk((0, 0), 1), sciml.Disk((0, 0), 0.4)
+    fields = ["u", "v"]
+    conditions = [sciml.Dirichlet(v=0.0, on=domain.boundary)]
+
+    @sciml.equation(on=core)
+    def inside(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    @sciml.equation(on=domain - core)
+    def outside(self, v, x, y):
+        return sciml.laplacian(v, x, y)
+
+    @sciml.condition(on=core.interface(domain - core))
+    def values(self, u, v):
+        return u - v
+
+    @sciml.condition(on=core.interface(domain - core))
+    def fluxes(self, u, v, x, y, normal):
+        return normal[0] * d(u - v, x) + normal[1] * d(u - v, y)
+
+
+def test_newtons_method_begins_from_what_other_tiles_are_where_a_field_lives():
+    work = workspace(Parted())
+    last = work.discrete.with_model(tiles._space(work, (3, 3), 6).model).trial
+
+    def wild(x, y):
+        """Waves, of which the first one is large where it does not live."""
+        large = 1e4 * (torch.hypot(x, y) - 0.4).clamp_min(0) ** 4
+        return torch.stack([torch.sin(x) * torch.cos(y) + large, torch.cos(2 * x + y)], dim=1)
+
+    class Other(type(last)):
+        def forward(self, where):
+            return wild(*where.T)
+
+    other = copy.deepcopy(last)
+    other.__class__ = Other
+    chance = torch.Generator().manual_seed(0)
+    points = 2 * torch.rand(4000, 2, dtype=torch.float64, generator=chance) - 1
+    radius = points.norm(dim=1)
+    trial = work.discrete.with_model(tiles._space(work, (4, 4), 6).model).trial
+    trial.model.coefficients.copy_(tiles._begun(work.problem, trial, other))
+    for number, lives in enumerate((radius < 0.4, (radius > 0.4) & (radius < 1))):
+        assert relative(trial(points)[lives, number], other(points)[lives, number]) < (0.1, 1e-4)[number]
+    # What is not finite is no beginning.
+    Other.forward = lambda self, where: torch.full((len(where), 2), math.nan, dtype=torch.float64)
+    assert not tiles._begun(work.problem, trial, other).isnan().any()
 
 
 def relative(one, two):

@@ -176,7 +176,17 @@ def test_a_constant_beside_tiles_begins_from_its_estimate(on_tiles):
     assert abs(again.unknowns["estimate"]["strength"] - 1.0) < 1e-4
 
 
+@pytest.mark.parametrize(
+    "strategy", ["auto", "Tiles", sciml.strategies.Tiles, ["Tiles", "ClassicalGrids"], [sciml.strategies.Tiles(6, 8)]]
+)
+def test_every_way_to_name_tiles_begins_from_them(on_tiles, strategy):
+    near = sciml.fit(Bratu(strength=1.2), start=on_tiles, strategy=strategy, callbacks=[lambda look: True])
+    assert "start: Tiles of a solution of Prescribed" in near.choices
+
+
 def test_what_does_not_begin_from_tiles(on_tiles):
+    with pytest.raises(SolverError, match="'Tiles' alone begins from a solution on tiles; given: strategy='Spectral'"):
+        sciml.fit(Bratu(), start=on_tiles, strategy="Spectral")
     with pytest.raises(SolverError, match="leave out model, solver"):
         sciml.fit(Bratu(), start=on_tiles, solver=sciml.LBFGS(3))
     with pytest.raises(SolverError, match="it has measurements; begin from the constants"):
