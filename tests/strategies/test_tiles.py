@@ -281,7 +281,7 @@ def test_newtons_method_begins_from_what_other_tiles_are_where_a_field_lives():
 
     def wild(x, y):
         """Waves, of which the first one is large where it does not live."""
-        large = 1e4 * (torch.hypot(x, y) - 0.4).clamp_min(0) ** 4
+        large = 1e6 * (torch.hypot(x, y) - 0.4).clamp_min(0) ** 4
         return torch.stack([torch.sin(x) * torch.cos(y) + large, torch.cos(2 * x + y)], dim=1)
 
     class Other(type(last)):
@@ -296,7 +296,7 @@ def test_newtons_method_begins_from_what_other_tiles_are_where_a_field_lives():
     trial = work.discrete.with_model(tiles._space(work, (4, 4), 6).model).trial
     trial.model.coefficients.copy_(tiles._begun(work.problem, trial, other))
     for number, lives in enumerate((radius < 0.4, (radius > 0.4) & (radius < 1))):
-        assert relative(trial(points)[lives, number], other(points)[lives, number]) < (0.1, 1e-4)[number]
+        assert relative(trial(points)[lives, number], other(points)[lives, number]) < (1.0, 1e-4)[number]
     # What is not finite is no beginning.
     Other.forward = lambda self, where: torch.full((len(where), 2), math.nan, dtype=torch.float64)
     assert not tiles._begun(work.problem, trial, other).isnan().any()
