@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 import sciml
 from sciml import d
 from sciml.errors import SolverError
-from sciml.solvers.gauss_newton import factorised, lower_square
+from sciml.solvers.gauss_newton import DampedGaussNewton, factorised, lower_square
 
 
 class Residuals:
@@ -293,3 +293,22 @@ def test_the_symmetric_product_has_the_lower_triangle_of_the_square(shape, dtype
         assert found.dtype == dtype
         assert torch.allclose(found.tril(), expected.tril(), rtol=1e-5, atol=1e-5)
     assert torch.equal(matrix, kept)
+
+
+@pytest.mark.parametrize(("same", "dampings"), [(1e-6, [1, 1]), (1e-12, [22])])
+def test_a_merit_that_rises_by_rounding_is_not_searched_with_every_damping(same, dampings):
+    """Each evaluation is a little larger than the one before: of what is left only rounding changes."""
+    looks, made = itertools.count(), []
+
+    def linearise(position):
+        made.append(0)
+
+        def step(damping):
+            made[-1] += 1
+            return torch.full_like(position, 1e-9)
+
+        return step
+
+    method = DampedGaussNewton(1e-16, 0.1, 1e-16, 1e-16, tolerance=0.1, patience=2, same=same)
+    method.minimise(linearise, lambda position: 1.0 + 1e-9 * next(looks), torch.zeros(3), 30)
+    assert made == dampings
