@@ -206,12 +206,11 @@ class TimeMarching(Strategy):
         if elements is None or len(problem.coordinates) == 2:
             return ElementWindows, elements
         grid = not_on_grid(problem)
-        # Rows of a grid need as many conditions as derivatives; a pressure has none at walls, and least squares need none.
-        bare = grid is not None and any(problem.order(name, str(problem.time)) == 0 for name in problem.fields)
         # Between the nodes of a whole side nothing resolves a jump that stays.
-        plane = grid is None and len(problem.coordinates) == _PLANE_AND_TIME
-        jumps = plane and bool(contradictions(problem, _JUMP, beside_start=True))
-        return (TileWindows, None) if (bare or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
+        plane = len(problem.coordinates) == _PLANE_AND_TIME
+        jumps = grid is None and plane and bool(contradictions(problem, _JUMP, beside_start=True))
+        # Rows of a grid need as many conditions as derivatives; least squares take fewer, as of a pressure at walls, and more.
+        return (TileWindows, None) if (grid or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
     def _methods(
         self,

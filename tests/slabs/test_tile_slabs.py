@@ -726,3 +726,34 @@ def test_two_layers_in_time_whose_start_the_flux_contradicts():
         x, truth = layered(t)
         found = np.where(x < 0.4, solution(x=x, t=t)["u_a"], solution(x=x, t=t)["u_b"])
         assert np.abs(found - truth).max() < 1e-4 * np.abs(truth).max()
+
+
+class RotatingHill(sciml.Problem):
+    """Transport by a rigid rotation, with the solution prescribed on all faces: on half of them nothing enters."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1), t=(0, 0.2))
+    fields = ["u"]
+
+    def reference(self, x, y, t):
+        return torch.exp(-((x - 0.4 * torch.cos(t)) ** 2 + (y - 0.4 * torch.sin(t)) ** 2) / 0.18)
+
+    conditions = [
+        sciml.Initial(u=lambda x, y: torch.exp(-((x - 0.4) ** 2 + y**2) / 0.18)),
+        sciml.Dirichlet(
+            u=lambda x, y, t: torch.exp(-((x - 0.4 * torch.cos(t)) ** 2 + (y - 0.4 * torch.sin(t)) ** 2) / 0.18),
+            on=domain.faces("x", "y"),
+        ),
+    ]
+
+    @sciml.equation
+    def transport(self, u, x, y, t):
+        return d(u, t) - y * d(u, x) + x * d(u, y)
+
+
+@pytest.mark.slow
+def test_least_squares_take_more_conditions_than_transport_needs():
+    with pytest.warns(sciml.ConditionWarning, match="too many conditions"):
+        solution = sciml.fit(RotatingHill())
+    assert solution.success, solution.message
+    assert "polynomials on cut tiles" in solution.choices[0]
+    assert solution.error()["u"] < 1e-5
