@@ -394,8 +394,8 @@ class _Refinements:
         return (
             f"residuals stay at {residual:.1e} of their natural size while refinements change the fields by {self.change:.1e} "
             "only: equations and conditions contradict each other, have no solution near this one, or hold something smaller "
-            "than tiles resolve, as a hole or a source; look whether sources balance what flows through the boundary, and at the "
-            "values of constants"
+            "than tiles resolve, as a hole or a source; look whether sources balance what flows through the boundary, and at "
+            "the values of constants"
         )
 
     def ended(self, judged: float, alike: bool) -> bool:
