@@ -63,6 +63,20 @@ def prescribed(problem: Problem) -> tuple[Prescribed, ...]:
     )
 
 
+def mixed(problem: Problem, one: Side, two: Side) -> bool:
+    """Mixed boundary conditions: whether those on two sides, Dirichlet and Neumann for instance, are of different orders."""
+    orders = [
+        {
+            (frozenset(field for field, _ in jets), max((len(index) for _, index in jets), default=0))
+            for term in problem.terms()
+            if isinstance(term.place, OnFaces) and side in term.place.faces
+            for jets in (problem.system.depends(term),)
+        }
+        for side in (one, two)
+    ]
+    return orders[0] != orders[1]
+
+
 def depends_on_unknowns(problem: Problem, given: Prescribed) -> bool:
     """True if what is prescribed changes with an unknown constant of the problem."""
     if not problem.unknowns:

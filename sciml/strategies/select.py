@@ -20,7 +20,7 @@ from sciml.strategies.inverse_fields import InverseFields
 from sciml.strategies.network import SmallNetwork, Train
 from sciml.strategies.random_features import RandomFeatures, not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace, search
-from sciml.strategies.singular import CornerSingular, has_reentrant_corners
+from sciml.strategies.singular import CornerSingular, has_singular_corners
 from sciml.strategies.spectral import Spectral
 from sciml.strategies.teaching import Teach
 from sciml.strategies.tiles import Tiles
@@ -178,7 +178,7 @@ def _serving(work: Workspace) -> list[Strategy]:
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
     found: list[Strategy] = []
     # The functions that are singular at corners are those of one equation; several fields have others.
-    corners = has_reentrant_corners(problem) and len(problem.fields) == 1
+    corners = has_singular_corners(problem) and len(problem.fields) == 1
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
     box = isinstance(problem.domain, Box)

@@ -16,6 +16,7 @@ from sciml.geometry import Box, Corner, Interior, OnFaces, PointSet, Polygon, Sp
 from sciml.models import CornerExponents, CornerSingular as SingularModel, RandomFeatures as Features, Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
+from sciml.problem.compatibility import mixed
 from sciml.solvers import DiscreteProblem, Objective
 from sciml.solvers.discrete_problem import layout_of
 from sciml.solvers.gauss_newton import factorised
@@ -80,10 +81,21 @@ def plane_of(problem: Problem) -> Plane | None:
     return Plane(domain, corners, tuple(min(lengths[edge] for edge in corner.edges) for corner in corners))
 
 
-def has_reentrant_corners(problem: Problem) -> bool:
-    """Whether smooth functions alone are known beforehand not to be enough."""
+def has_singular_corners(problem: Problem) -> bool:
+    r"""Whether smooth functions alone are known beforehand not to be enough: for :math:`r^a` with an exponent below 1.
+
+    At an angle w it is :math:`\pi / w`, and half of that where conditions are mixed.
+    """
     plane = plane_of(problem)
-    return plane is not None and any(corner.angle > math.pi * (1 + 1e-9) for corner in plane.corners)
+    return plane is not None and any(
+        corner.angle > math.pi * (1 + 1e-9)
+        or (
+            corner.angle > math.pi / 2 * (1 + 1e-9)
+            and isinstance(plane.domain, Polygon)
+            and mixed(problem, *(plane.domain.sides[edge] for edge in corner.edges))
+        )
+        for corner in plane.corners
+    )
 
 
 def stalls_at_corners(setup: DiscreteProblem) -> bool:
@@ -185,17 +197,19 @@ class CornerSingular(Strategy):
         for each in own.run(work.target(_EXACT)):
             # Judged near the corners, a smooth function that was found before may be worse than it seemed.
             if each.residual < least:
-                yield self._described(each, work, own)
+                yield self._described(each, work, plane, own)
             elif work.log.stopped:
                 return
         found = own.trials.best
         if found is not None and found.residual < least:
-            described = self._described(found, work, own)
+            described = self._described(found, work, plane, own)
             yield replace(described, accepted=described.residual <= ENOUGH or (self.unless_smooth and described.sufficient))
 
-    def _described(self, found: Candidate, work: Workspace, own: _CornerSearch) -> Candidate:
-        reentrant = has_reentrant_corners(work.problem)
-        why = "the domain has re-entrant corners" if reentrant else "residuals are largest at the corners"
+    def _described(self, found: Candidate, work: Workspace, plane: Plane, own: _CornerSearch) -> Candidate:
+        why = "residuals are largest at the corners"
+        if has_singular_corners(work.problem):
+            reentrant = plane.corners[0].angle > math.pi * (1 + 1e-9)
+            why = "the domain has re-entrant corners" if reentrant else "conditions are mixed at corners"
         found = own.trials.described(found, "functions that are singular at the corners beside smooth ones", why)
         # The certificate and later stages judge by the problem's own points.
         return replace(found, discrete=replace(found.discrete, held=work.discrete.held))

@@ -21,7 +21,7 @@ from sciml.models import CornerExponents, CornerFunctions, CornerSingular, Scale
 from sciml.strategies import CornerSingular as Corners, Spectral as Polynomials, singular as corners
 from sciml.strategies.prepare import prepare
 from sciml.strategies.singular import (
-    has_reentrant_corners,
+    has_singular_corners,
     near_corners,
     plane_of,
     stalls_at_corners,
@@ -224,7 +224,7 @@ def test_smooth_solutions_do_not_stall_at_corners_and_others_do():
         setup = ready(problem)
         found = candidate(Polynomials(), workspace(problem, discrete=setup))
         assert stalls_at_corners(found.discrete) is stalls
-        assert not has_reentrant_corners(problem)
+        assert not has_singular_corners(problem)
     better = candidate(Corners(), workspace(Loaded(), discrete=ready(Loaded()), tolerance=1e-2))
     assert better.residual < 1e-9
 
@@ -252,7 +252,7 @@ def test_time_and_round_domains_have_no_corners():
 
     for problem in (Heat(), Round()):
         assert plane_of(problem) is None
-        assert not has_reentrant_corners(problem)
+        assert not has_singular_corners(problem)
         assert "no corners" in Corners().obstacle(workspace(problem))
 
 
