@@ -263,7 +263,7 @@ class _System:
         takes, place = self._takes(time), f"{time}={self.problem.domain.bounds[time][0]:g}"
         there = sum(each.times(ends) for each in given)
         count = f"the equations take {_few(takes)} in {time} and there are {there or 'none'}"
-        if there < takes:
+        if there < takes and not (max(orders.values()) == 1 and self._static(time)):
             prescribed = {jet for each in given for jet in each.jets}
             wanted = [(field, (time,) * k) for field in self.fields for k in range(orders[field])]
             missing = [describe(*jet) for jet in [jet for jet in wanted if jet not in prescribed] or wanted]
@@ -274,6 +274,16 @@ class _System:
                 "equations, or contradicts them"
             ]
         return []
+
+    def _static(self, time: str) -> bool:
+        """Whether equations without rates give all fields at the start that no condition gives there."""
+        start = Face(time, "lower")
+        static = [each for each in self.equations if all(time not in index for _, index in each.jets)]
+        given = {field for each in self.conditions if start in each.sides for field, index in each.jets if not index}
+        lost = [field for field in self.fields if field not in given]
+        known = np.array([[field in each.fields for each in static] for field in lost]).reshape(len(lost), len(static))
+        rows, columns = scipy.optimize.linear_sum_assignment(known, maximize=True)
+        return bool(given) and int(known[rows, columns].sum()) == len(lost)
 
     def _ordinary(self, name: str, measured: bool) -> list[str]:
         """Too few or too many conditions over the only coordinate, wherever they lie."""

@@ -20,6 +20,7 @@ from sciml.geometry.domain import (
     Side,
     Within,
     clipped,
+    common_ends,
     common_surface,
 )
 from sciml.geometry.polygon import Corner, Polygon
@@ -53,6 +54,7 @@ __all__ = [
     "Within",
     "clipped",
     "clustered",
+    "common_ends",
     "common_surface",
     "default_count",
     "default_face_count",

@@ -28,6 +28,8 @@ Placed: TypeAlias = tuple[Array, Array, Array]
 
 # Tolerances and steps in units of the domain's diameter.
 _ON, _STEP = 1e-9, 1e-6
+# Places along a side between which its ends are looked for, bisections, and how near each other ends are one.
+_ALONG, _BISECTIONS, _TOGETHER = 400, 40, 1e-4
 _PROBES, _VOLUME_POWER = 256, 16
 _MOST_NODES = 512
 
@@ -536,6 +538,27 @@ def common_surface(one: Domain, two: Domain) -> Interface | None:
         return one.interface(two)
     except ProblemError:
         return None
+
+
+def common_ends(domain: Domain, one: Side, two: Side) -> Array:
+    """Where two sides of a plane domain end together, ``(m, 2)``, to a millionth of its diameter or so."""
+    first, second = (_ends(domain, side) for side in (one, two))
+    gaps = np.linalg.norm(first[:, None] - second, axis=2)
+    return first[(gaps < _TOGETHER * domain.diameter).any(1)]
+
+
+def _ends(domain: Domain, side: Side) -> Array:
+    """The ends of what is kept of a side, by bisection, ``(m, 2)``; none where it closes."""
+    places = np.linspace(0.0, 1.0, _ALONG)[:, None]
+    points, _, keep = domain.on_side(side, places)
+    changes = np.flatnonzero(keep[1:] != keep[:-1])
+    low, high, kept = places[changes], places[changes + 1], keep[changes]
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        same = (domain.on_side(side, middle)[2] == kept)[:, None]
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    closes = np.linalg.norm(points[0] - points[-1]) < _TOGETHER * domain.diameter
+    return np.concatenate([domain.on_side(side, low)[0], points[[0, -1]][keep[[0, -1]] & ~closes]])
 
 
 def clipped(part: Domain, coordinate: str, lower: float, upper: float) -> Domain:

@@ -22,11 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from sciml.geometry import Average, Ball, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, draw
+from sciml.geometry import Average, Ball, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, common_ends, draw
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
+from sciml.problem.compatibility import mixed
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.pulses import at_same_jets
 from sciml.slabs.nested_dissection import BlockCholesky
@@ -55,6 +56,8 @@ _LEAST_POINTS, _ONSIDES = 3, 2.0
 _MOST_OF, _MORE = 0.8, 1.2
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
 _MORE_BESIDE = 0.1
+# By what factor the number of tiles that are halved grows at least where data are rough along curves, which no tile resolves.
+_ALONG_CURVES = 1.8
 # Half the width of the smallest tile that is halved, as a share of half the domain's: places in it have eight digits.
 _SMALLEST = 1e-8
 # A boundary of more sides is a curve rather than a polygon with corners, or a surface rather than one with edges.
@@ -106,16 +109,20 @@ def untied(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class Corners:
-    """Corners and edges of a domain: places ``(C, D)`` in the coordinates of tiles, and the coordinates across, ``(C, D)``."""
+    """Corners and edges of a domain: places ``(C, D)`` in the coordinates of tiles, and the coordinates across, ``(C, D)``.
+
+    ``mixed`` is where conditions are of other orders on both sides, ``(C,)``.
+    """
 
     places: Tensor
     across: Tensor
+    mixed: Tensor
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __getitem__(self, which: Tensor) -> Corners:
-        return Corners(self.places[which], self.across[which])
+        return Corners(self.places[which], self.across[which], self.mixed[which])
 
 
 class TileSpace:
@@ -220,29 +227,42 @@ class TileSpace:
     def corners(self) -> Corners:
         """Where two sides of a domain meet: corners in the plane, re-entrant edges in space, and the ends of an interval."""
         domain, count = self.problem.domain, len(self.names)
-        places, across = list[Tensor](), list[Tensor]()
+        places, across, changes = list[Tensor](), list[Tensor](), list[Tensor]()
         if count == 1:
             places, across = [torch.tensor([[-1.0], [1.0]], dtype=torch.float64)], [torch.ones(2, 1, dtype=torch.bool)]
+            changes = [torch.zeros(2, dtype=torch.bool)]
         elif len(domain.sides) <= _MOST_SIDES[count]:
             # Edges are known by places along them, their ends included.
             along = np.linspace(0.0, 1.0, _ALONG_EDGES)[:, None] if count > 2 else np.full((1, 1), 0.5)
             unit = np.broadcast_to(along, (len(along), len(domain.bounds)))
             for pair in itertools.combinations(domain.sides, 2):
                 own = self._scaled(torch.from_numpy(domain.meeting(*pair, unit)))
+                around = all(side.coordinate in (None, *self.names) for side in pair)
+                changed = around and mixed(self.problem, *pair)
+                if changed and not len(own) and len(domain.bounds) == 2:
+                    # Shapes do not know where they meet others.
+                    own = self._scaled(torch.from_numpy(common_ends(domain, *pair)))
                 varies = (own - own[:1]).abs().amax(0) > _BESIDE if len(own) else torch.zeros(count, dtype=torch.bool)
                 # Along an edge that is parallel to a coordinate fields are smooth.
                 places.append(own)
-                across.append((~varies if int(varies.sum()) == 1 else torch.ones_like(varies)).expand(len(own), -1))
+                edge = count > 2 and int(varies.sum()) == 1
+                across.append((~varies if edge else torch.ones_like(varies)).expand(len(own), -1))
+                changes.append(torch.full((len(own),), changed))
         empty = torch.empty(0, count, dtype=torch.float64)
-        found = Corners(torch.cat([empty, *places]), torch.cat([empty.bool(), *across]))
-        return found if count < 3 else found[self._turned_into(found.places)]
+        all_changed = torch.cat([empty[:, 0].bool(), *changes])
+        found = Corners(torch.cat([empty, *places]), torch.cat([empty.bool(), *across]), all_changed)
+        return found if count < 3 else found[self._turned_into(found)]
 
     @property
     def reentrant(self) -> Corners:
-        """Re-entrant corners and edges: those around which clearly more than half of all directions lie inside."""
-        return self.corners[self._turned_into(self.corners.places)]
+        """Re-entrant corners and edges: those around which clearly more than half of all directions lie inside.
 
-    def _turned_into(self, places: Tensor) -> Tensor:
+        Mixed conditions make as much of half the angle.
+        """
+        return self.corners[self._turned_into(self.corners)]
+
+    def _turned_into(self, corners: Corners) -> Tensor:
+        places, most = corners.places, torch.where(corners.mixed, _REENTRANT / 2, _REENTRANT)
         if len(self.names) == 1:
             return torch.zeros(len(places), dtype=torch.bool)
         # By asking, since differences have corners that no shape of theirs knows.
@@ -251,7 +271,7 @@ class TileSpace:
         around = _NEAR_CORNERS * self._half.max() * directions
         near = self._center + self._half * places.nan_to_num()
         inside = self._contains(self.problem.domain, near[:, None] + around)
-        return places.isfinite().all(1) & (inside.double().mean(1) > _REENTRANT)
+        return places.isfinite().all(1) & (inside.double().mean(1) > most)
 
     def _at_corners(self, corners: Corners) -> Tensor:
         """Which tiles hold which of some corners, ``(T, C)``."""
@@ -271,13 +291,14 @@ class TileSpace:
 
     def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:
         """Tiles halved where few of them do not resolve what conditions impose: so many times where that jumps."""
-        found = self
+        found, before = self, math.inf
         for _ in range(times if len(self.names) <= 2 else 0):
             marked = found._oscillating()
             count = int(marked.sum())
-            if not count or (count > _FEW_AT_JUMPS and count * (2 ** len(self.names) - 1) > _MORE * len(marked)):
+            most = min(_MORE * len(marked) / (2 ** len(self.names) - 1), _ALONG_CURVES * before)
+            if not count or count > max(_FEW_AT_JUMPS, most):
                 break
-            found = found.finer(marked)
+            found, before = found.finer(marked), count
         return found
 
     @cached_property

@@ -435,8 +435,10 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     # The singular function of an edge has second derivatives that no square integral bounds: on large tiles least squares go
     # elsewhere, and what is left says nothing.
     in_space = work.dimension == 3 and problem.time is None
-    # Of eigenfunctions, too, those that are not smooth would have no minimum of their own.
-    found = found.towards(found.reentrant) if in_space or work.problem.unknowns else found
+    # Of eigenfunctions, too, those that are not smooth would have no minimum of their own; so it is with roots, where
+    # conditions change.
+    corners = found.reentrant
+    found = found.towards(corners if in_space or work.problem.unknowns else corners[corners.mixed])
     return found if in_space else found.resolving_data()
 
 

@@ -1,5 +1,6 @@
 """Conditions that are too few, too many or at odds: counted and named before training, as warnings."""
 
+import math
 import warnings
 
 import pytest
@@ -466,6 +467,69 @@ def test_parts_that_have_what_they_need_are_not_warned_of():
     # Two parts may overlap.
     apart = [start, walls, sciml.Dirichlet(u=0.0, on=line.inner(x=0.5))]
     assert not any("interface" in each for each in condition_warnings(on_parts(line, apart, (left, line))))
+
+
+def consolidation(*starts):
+    """Biot's equations: of the displacements w and the pressure p only one is prescribed at the start."""
+
+    class Consolidation(sciml.Problem):
+        domain = sciml.Box(z=(0, 1), t=(0, 0.5))
+        fields = ["w", "p"]
+        conditions = [
+            *starts,
+            sciml.Dirichlet(p=0.0, on=domain.face(z=0)),
+            sciml.Neumann(p=0.0, on=domain.face(z=1)),
+            sciml.Dirichlet(w=0.0, on=domain.face(z=1)),
+        ]
+
+        @sciml.condition(on=domain.face(z=0))
+        def load(self, w, p, z, t):
+            return d(w, z) - p + 1
+
+        @sciml.equation
+        def balance(self, w, p, z, t):
+            return d(d(w, z) - p, z)
+
+        @sciml.equation
+        def storage(self, w, p, z, t):
+            return d(d(w, z), t) - d(p, z, z)
+
+        def reference(self, z, t):
+            fades = torch.exp(-(math.pi**2) / 4 * t)
+            return {"p": torch.sin(math.pi * z / 2) * fades, "w": 1 - z - torch.cos(math.pi * z / 2) * fades * 2 / math.pi}
+
+    return Consolidation()
+
+
+def test_a_start_may_follow_from_equations_without_rates():
+    by_pressure = consolidation(sciml.Initial(p=lambda z: torch.sin(math.pi * z / 2)))
+    assert condition_warnings(by_pressure) == []
+    assert condition_warnings(consolidation(sciml.Initial(w=0.0))) == []
+    assert any("nothing prescribes w" in each for each in condition_warnings(consolidation()))
+    solution = sciml.fit(by_pressure)
+    assert solution.success, solution.message
+    assert max(solution.error().values()) < 1e-10
+
+
+def test_a_pressure_is_no_start_of_a_flow():
+    class Flow(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+        fields = ["u", "v", "p"]
+        conditions = [sciml.Initial(p=0.0), sciml.Dirichlet(u=0.0, v=0.0, on=domain.faces("x", "y"))]
+
+        @sciml.equation
+        def mass(self, u, v, x, y, t):
+            return d(u, x) + d(v, y)
+
+        @sciml.equation
+        def along(self, u, p, x, y, t):
+            return d(u, t) + d(p, x) - sciml.laplacian(u, x, y)
+
+        @sciml.equation
+        def across(self, v, p, x, y, t):
+            return d(v, t) + d(p, y) - sciml.laplacian(v, x, y)
+
+    assert any("nothing prescribes u, v" in each for each in condition_warnings(Flow()))
 
 
 def test_an_interface_needs_its_conditions_everywhere():

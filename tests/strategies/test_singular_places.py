@@ -1,5 +1,6 @@
 """Boundary values that jump, corners in time, and what few tiles are in three dimensions."""
 
+import cmath
 import itertools
 import math
 
@@ -504,8 +505,57 @@ def test_points_near_a_singular_place_are_told_apart():
     space = TileSpace.laid(problem, problem.coordinates, (4, 2), 4)
     points = torch.tensor([[0.0, 1e-6], [0.5, 0.5]], dtype=torch.float64).repeat_interleave(torch.tensor([1, 99]), dim=0)
     assert space.regular(points).all()
-    corner = Corners(torch.tensor([[0.0, -1.0]], dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool))
+    corner = Corners(torch.tensor([[0.0, -1.0]]).double(), *(torch.ones(*each, dtype=torch.bool) for each in ((1, 2), (1,))))
     space = space.towards(corner, 8)
     assert space.regular(points).tolist() == [False] + [True] * 99
     # Where many points are near, the tiles are small because the solution asks for it all over.
     assert space.regular(points[:2]).all()
+
+
+def from_half_plane(x, y):
+    r"""A function with :math:`r^{1/2}` at (1, 0) and (-1, 0), harmonic in the disk, and its normal derivative on the circle.
+
+    Below these places its leading terms vanish, above their normal derivatives do.
+    """
+    z = torch.complex(x, y)
+    w = 1j * (1 + z) / (1 - z)
+    # Its branch cut lies beyond the disk.
+    root = torch.sqrt(-1j * w) * cmath.exp(0.25j * math.pi)
+    value = root * (w - 1) / (w + 1j) ** 2
+    slope = (1.5 * root - 0.5 / root) / (w + 1j) ** 2 - 2 * root * (w - 1) / (w + 1j) ** 3
+    return value.imag, (slope * 2j / (1 - z) ** 2 * z).imag
+
+
+class HalfInsulated(sciml.Problem):
+    """A disk whose upper half of the circle is insulated, but for a flux that vanishes where it begins."""
+
+    domain = (sciml.Disk((0, 0), 1, piece="top") & sciml.Box(x=(-2, 2), y=(0, 2))) | (
+        sciml.Disk((0, 0), 1, piece="bottom") & sciml.Box(x=(-2, 2), y=(-2, 0))
+    )
+    fields = ["u"]
+    conditions = [
+        sciml.Dirichlet(u=lambda x, y: from_half_plane(x, y)[0], on=domain.piece("bottom")),
+        sciml.Neumann(u=lambda x, y: from_half_plane(x, y)[1], on=domain.piece("top")),
+    ]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        return from_half_plane(x, y)[0]
+
+
+def test_tiles_are_graded_where_conditions_change():
+    space = TileSpace.laid(HalfInsulated(), ("x", "y"), (4, 4), 3)
+    ends = space.reentrant.places
+    assert torch.allclose(ends[ends[:, 0].argsort()], torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double(), atol=1e-5)
+    assert space.reentrant.across.all()
+    assert not len(TileSpace.laid(plane(HalfInsulated.domain, []), ("x", "y"), (4, 4), 3).reentrant)
+
+
+@pytest.mark.slow
+def test_roots_where_conditions_change():
+    solution = sciml.fit(HalfInsulated())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 1e-4

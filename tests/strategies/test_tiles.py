@@ -439,7 +439,7 @@ def test_tiles_at_a_singular_corner_are_halved_many_times():
 def test_conditions_are_spread_over_large_tiles_beside_small_ones():
     problem = corner()
     space = TileSpace.laid(problem, problem.coordinates, (8, 4), 6)
-    space = space.towards(Corners(torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)), 5)
+    space = space.towards(Corners(torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, dtype=torch.bool)), 5)
     assert space.levels.max() == 5
     sites = [site for site in space.sites(problem.terms(), lambda _: 1.0, [0]) if site.normals is not None]
     assert sites
