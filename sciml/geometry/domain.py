@@ -553,7 +553,7 @@ def _ends(domain: Domain, side: Side) -> Array:
     points, _, keep = domain.on_side(side, places)
     changes = np.flatnonzero(keep[1:] != keep[:-1])
     low, high, kept = places[changes], places[changes + 1], keep[changes]
-    for _ in range(_BISECTIONS):
+    for _ in range(_BISECTIONS if len(changes) else 0):
         middle = (low + high) / 2
         same = (domain.on_side(side, middle)[2] == kept)[:, None]
         low, high = np.where(same, middle, low), np.where(same, high, middle)

@@ -63,18 +63,18 @@ def prescribed(problem: Problem) -> tuple[Prescribed, ...]:
     )
 
 
-def mixed(problem: Problem, one: Side, two: Side) -> bool:
-    """Mixed boundary conditions: whether those on two sides, Dirichlet and Neumann for instance, are of different orders."""
-    orders = [
-        {
-            (frozenset(field for field, _ in jets), max((len(index) for _, index in jets), default=0))
-            for term in problem.terms()
-            if isinstance(term.place, OnFaces) and side in term.place.faces
-            for jets in (problem.system.depends(term),)
-        }
-        for side in (one, two)
-    ]
-    return orders[0] != orders[1]
+def condition_orders(problem: Problem) -> dict[Side, frozenset[tuple[frozenset[str], int]]]:
+    """Mixed boundary conditions: the fields and the highest order of each condition on a side, where there are any.
+
+    Where two sides meet on which they differ, as those of Dirichlet and Neumann do, solutions are not smooth.
+    """
+    found = dict[Side, frozenset[tuple[frozenset[str], int]]]()
+    for term in problem.terms():
+        if isinstance(term.place, OnFaces):
+            jets = problem.system.depends(term)
+            own = frozenset(field for field, _ in jets), max((len(index) for _, index in jets), default=0)
+            found |= {side: found.get(side, frozenset()) | {own} for side in term.place.faces}
+    return found
 
 
 def depends_on_unknowns(problem: Problem, given: Prescribed) -> bool:

@@ -27,7 +27,7 @@ from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
 from sciml.problem import Problem
-from sciml.problem.compatibility import mixed
+from sciml.problem.compatibility import condition_orders
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.pulses import at_same_jets
 from sciml.slabs.nested_dissection import BlockCholesky
@@ -235,10 +235,11 @@ class TileSpace:
             # Edges are known by places along them, their ends included.
             along = np.linspace(0.0, 1.0, _ALONG_EDGES)[:, None] if count > 2 else np.full((1, 1), 0.5)
             unit = np.broadcast_to(along, (len(along), len(domain.bounds)))
+            around = {side for side in domain.sides if side.coordinate in (None, *self.names)}
+            orders = {side: own for side, own in condition_orders(self.problem).items() if side in around}
             for pair in itertools.combinations(domain.sides, 2):
                 own = self._scaled(torch.from_numpy(domain.meeting(*pair, unit)))
-                around = all(side.coordinate in (None, *self.names) for side in pair)
-                changed = around and mixed(self.problem, *pair)
+                changed = len({orders[side] for side in pair if side in orders}) == 2
                 if changed and not len(own) and len(domain.bounds) == 2:
                     # Shapes do not know where they meet others.
                     own = self._scaled(torch.from_numpy(common_ends(domain, *pair)))

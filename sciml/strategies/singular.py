@@ -16,7 +16,7 @@ from sciml.geometry import Box, Corner, Interior, OnFaces, PointSet, Polygon, Sp
 from sciml.models import CornerExponents, CornerSingular as SingularModel, RandomFeatures as Features, Spectral as Polynomials
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.compatibility import mixed
+from sciml.problem.compatibility import condition_orders
 from sciml.solvers import DiscreteProblem, Objective
 from sciml.solvers.discrete_problem import layout_of
 from sciml.solvers.gauss_newton import factorised
@@ -87,15 +87,12 @@ def has_singular_corners(problem: Problem) -> bool:
     At an angle w it is :math:`\pi / w`, and half of that where conditions are mixed.
     """
     plane = plane_of(problem)
-    return plane is not None and any(
-        corner.angle > math.pi * (1 + 1e-9)
-        or (
-            corner.angle > math.pi / 2 * (1 + 1e-9)
-            and isinstance(plane.domain, Polygon)
-            and mixed(problem, *(plane.domain.sides[edge] for edge in corner.edges))
-        )
-        for corner in plane.corners
-    )
+    if plane is None:
+        return False
+    orders = condition_orders(problem) if isinstance(plane.domain, Polygon) else {}
+    kinds = [{orders.get(plane.domain.sides[edge]) for edge in corner.edges} if orders else set() for corner in plane.corners]
+    angles = [(2 if len(own - {None}) == 2 else 1) * corner.angle for corner, own in zip(plane.corners, kinds, strict=True)]
+    return max(angles, default=0.0) > math.pi * (1 + 1e-9)
 
 
 def stalls_at_corners(setup: DiscreteProblem) -> bool:

@@ -296,3 +296,47 @@ def test_a_watcher_ends_the_search():
     found = candidate(Corners(), work)
     assert found is not None
     assert (work.log.status, work.log.steps) == ("stopped", 1)
+
+
+class Motz(sciml.Problem):
+    """Motz's problem: in the middle of a straight edge a prescribed value ends, and an insulated part begins."""
+
+    domain = sciml.Polygon([(-1, 0), (0, 0), (1, 0), (1, 1), (-1, 1)], edges={"cold": 0, "axis": 1, "hot": 2, "walls": [3, 4]})
+    fields = ["u"]
+    conditions = [
+        sciml.Dirichlet(u=0.0, on=domain.piece("cold")),
+        sciml.Dirichlet(u=500.0, on=domain.piece("hot")),
+        sciml.Neumann(u=0.0, on=domain.piece("axis", "walls")),
+    ]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+
+def near_the_change(solution, radius):
+    """How far off Motz's solution is; its coefficients are those of Z.-C. Li, R. Mathon and P. Sermer (1987)."""
+    angle = np.linspace(0, np.pi, 40)[1:-1]
+    known = 401.162453745, 87.6559201951, 17.2379150794, -8.0712152597, 1.44027271702
+    exact = sum(each * radius ** (k + 0.5) * np.cos((k + 0.5) * angle) for k, each in enumerate(known))
+    found = solution(x=radius * np.cos(angle), y=radius * np.sin(angle))["u"]
+    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
+
+
+def test_conditions_that_change_on_a_straight_edge_are_known_to_be_singular():
+    assert has_singular_corners(Motz())
+    solution = sciml.fit(Motz())
+    assert solution.success, solution.message
+    assert "conditions are mixed at corners" in solution.choices[0]
+    assert near_the_change(solution, 1e-3) < 1e-6
+    assert near_the_change(solution, 0.05) < 1e-6
+
+
+def test_conditions_that_change_at_right_angles_are_not():
+    class Mixed(Motz):
+        conditions = [
+            sciml.Dirichlet(u=0.0, on=Motz.domain.piece("cold", "axis")),
+            sciml.Neumann(u=0.0, on=Motz.domain.piece("hot", "walls")),
+        ]
+
+    assert not has_singular_corners(Mixed())
