@@ -100,8 +100,6 @@ _SETTINGS = "points", "weights", "exact", "dtype", "seed", "sampler", "early_sto
 _LEAST_LOOK = 2.0
 # What rounding to fewer digits may change of a field's size.
 _ROUNDING = 1e-4
-# Points of each place on which an interrupted fit is judged.
-_FEW = 200
 
 _MESSAGES = {
     "converged": "the last solver converged",
@@ -162,20 +160,15 @@ def _moved(solution: Solution, device: torch.device) -> Solution:
     return replace(solution, trial=solution.trial.to(device), choices=choices)
 
 
-def _hurried(setup: DiscreteProblem) -> DiscreteProblem:
-    """The same with few points to judge it on: who presses Ctrl-C does not want to wait."""
-    return replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh))
-
-
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
     """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
     try:
-        issued = Certificate.issue(_hurried(setup) if status == "interrupted" else setup, options.tolerance)
+        issued = Certificate.issue(setup, options.tolerance, hurried=status == "interrupted")
     except KeyboardInterrupt:
         status, message = "interrupted", "judged on few points"
-        issued = Certificate.issue(_hurried(setup), options.tolerance)
+        issued = Certificate.issue(setup, options.tolerance, hurried=True)
     # What was learned is judged by what it was learned from, and by the distance from that.
     judged = issued if best.teacher is None else Certificate.issue(best.teacher, options.tolerance)
     inference = judged.inference

@@ -208,13 +208,20 @@ def continued(before: Scaled, after: Scaled) -> None:
         last.bias.copy_(last.bias * ratio + (before.offset - after.offset) / after.scale)
 
 
-def joined(setup: DiscreteProblem, marched: Marched) -> DiscreteProblem:
-    """The set-up of the whole problem with the windows' functions as its trial function."""
+def joined(setup: DiscreteProblem, marched: Marched, seed: int) -> DiscreteProblem:
+    """The set-up of the problem with the windows' functions as its trial function, up to the time that they reach."""
     problem, time = setup.problem, str(setup.problem.time)
     order = max(1, *(problem.order(field, time) for field in problem.fields))
     trials = [each.trial for each in marched.setups]
-    trial = Windowed(marched.edges, trials, problem.coordinates.index(time), order)
-    return setup.with_trial(trial.to(setup.trial.offset))
+    trial = Windowed(marched.edges, trials, problem.coordinates.index(time), order).to(setup.trial.offset)
+    if marched.complete:
+        return setup.with_trial(trial)
+    # Beyond it windows only continue: nothing is judged there, and who asks for values there is warned.
+    reached = problem.on(problem.domain.between(time, marched.edges[0], marched.edges[-1]))
+    generators = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+    sets = (blocks_of(reached, reached.terms(), None, generator, setup.pulses) for generator in generators)
+    train, held, fresh = (tuple(block.to(trial.edges.device, setup.trial.offset.dtype) for block in blocks) for blocks in sets)
+    return setup.with_trial(trial, problem=reached, train=train, held=held, fresh=fresh)
 
 
 Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]

@@ -142,7 +142,7 @@ class TimeMarching(Strategy):
         ended = work.log.stopped and not marched.complete
         status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
         good = marched.complete and marched.worst <= HOPELESS
-        found = joined(work.discrete, marched)
+        found = joined(work.discrete, marched, work.seed)
         verdict = Verdict() if slabs is None else slabs.verdict(marched.edges)
         slopes = slabs.sensitivities(marched.edges) if slabs is not None and marched.complete else ()
         if verdict.regular is not None:
