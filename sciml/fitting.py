@@ -47,7 +47,6 @@ from sciml.solvers import (
     Balanced,
     Callback,
     Causal,
-    DiscreteProblem,
     EarlyStopping,
     HardConstraints,
     ProgressLine,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -122,7 +123,11 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             # A coarse grid may be too coarse to be solved at all; a fine one may run out of time.
             if found is None:
                 blown = [*blown, error.time] if isinstance(error, BlowUpError) else []
-                if budget.exhausted or _same_blow_up(blown):
+                if _same_blow_up(blown):
+                    raise
+                if budget.exhausted:
+                    if isinstance(failure, BlowUpError) and not isinstance(error, BlowUpError):
+                        raise IntegrationError(f"{error}; on a coarser grid {failure}") from error
                     raise
                 failure, share = error, min(2 * share, 1.0)
                 continue
@@ -225,4 +230,4 @@ def _gap(coarse: Solved, fine: Solved, probes: torch.Tensor, natural: Array) -> 
 def _same_blow_up(times: Sequence[float]) -> bool:
     """Whether enough grids in a row blow up at the same time: then it is the solution that does, and not the grids."""
     last = times[-_BLOWN:]
-    return len(last) == _BLOWN and max(last) - min(last) <= 0.02 * abs(last[-1])
+    return len(last) == _BLOWN and all(abs(finer - time) <= 0.02 * abs(finer) for time, finer in pairwise(last))

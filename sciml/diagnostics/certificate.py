@@ -63,8 +63,8 @@ class Certificate:
     """Residuals on fresh points of a set-up as a fit left it, and what measurements say of unknown constants.
 
     ``tolerance`` is that of relative residuals; where there are unknowns and nothing was inferred, ``obstacle`` says why.
-    ``patterns`` are those of the misfits of measurements. One that is ``hurried`` is judged on few points, and nothing is looked
-    for between points: who presses Ctrl-C does not want to wait.
+    ``patterns`` are those of the misfits of measurements. A ``hurried`` one is judged on few points, and nothing is looked for
+    between points: who presses Ctrl-C does not want to wait.
     """
 
     setup: DiscreteProblem

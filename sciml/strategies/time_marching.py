@@ -30,6 +30,7 @@ from sciml.problem.observations import Observation
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
+from sciml.typing import Array
 
 _SMALLEST = 1e-3
 _MOST_WINDOWS = 1000
@@ -41,6 +42,9 @@ _MORE, _EQUAL = 0.2, 12
 _RELAXED = 3.0
 _HELD = 4096
 _BACK = 0.1
+# Doublings of a solution before it is said to blow up, each in such a part of the time of the one before at most; where it is
+# looked at.
+_DOUBLINGS, _SOONER, _PROBES = 3, 0.8, 1024
 # The relative residual of a window after which nothing goes on.
 HOPELESS = 1e-2
 
@@ -222,6 +226,35 @@ def joined(setup: DiscreteProblem, marched: Marched, seed: int) -> DiscreteProbl
     sets = (blocks_of(reached, reached.terms(), None, generator, setup.pulses) for generator in generators)
     train, held, fresh = (tuple(block.to(trial.edges.device, setup.trial.offset.dtype) for block in blocks) for blocks in sets)
     return setup.with_trial(trial, problem=reached, train=train, held=held, fresh=fresh)
+
+
+def blow_up_time(problem: Problem, trial: Windowed) -> float | None:
+    """About when the solution of windows becomes infinite (finite-time blow-up); None where nothing says that it does.
+
+    Before a blow-up by a power of the time that is left, each doubling takes a certain part of the time of the one before, and
+    the sum of those to come is finite. Where growth is exponential they all take as long.
+    """
+    points, within = problem.domain.inside(np.random.default_rng(0).random((_PROBES, len(problem.coordinates))))
+    at, edges = torch.from_numpy(points[within]).to(trial.edges), trial.edges.tolist()
+    times, sizes = list[float](), list[Array]()
+    for edge in reversed(edges):
+        at[:, trial.column] = edge
+        with torch.no_grad():
+            sizes.insert(0, trial(at).abs().amax(0).numpy(force=True))
+        times.insert(0, edge)
+        if (grown := 2.0**_DOUBLINGS * sizes[0] <= sizes[-1]).any():
+            break
+    return min(filter(None, (_singular_at(times, own) for own in np.stack(sizes, axis=1)[grown])), default=None)
+
+
+def _singular_at(times: Sequence[float], sizes: Array) -> float | None:
+    """Where the doublings of a size end; None where it does not grow from time to time, or not faster and faster."""
+    if not (np.isfinite(sizes).all() and sizes[0] > 0 and (np.diff(sizes) > 0).all()):
+        return None
+    halves = math.log(sizes[-1]) - math.log(2.0) * np.arange(_DOUBLINGS, -1, -1)
+    took = np.diff(np.interp(halves, np.log(sizes), times))
+    shares = took[1:] / took[:-1]
+    return float(times[-1] + took[-1] * shares[-1] / (1.0 - shares[-1])) if (shares <= _SOONER).all() else None
 
 
 Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]

@@ -22,7 +22,16 @@ from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
-from sciml.strategies.time_marching import HOPELESS, Marched, WindowMethod, joined, march, not_in_windows, window
+from sciml.strategies.time_marching import (
+    HOPELESS,
+    Marched,
+    WindowMethod,
+    blow_up_time,
+    joined,
+    march,
+    not_in_windows,
+    window,
+)
 from sciml.strategies.training import Training, relative
 
 POINTS_A_WEIGHT = 3
@@ -148,6 +157,12 @@ class TimeMarching(Strategy):
         if verdict.regular is not None:
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
+        doubt = f"{short}, and says nothing of later times" if short else ""
+        if short and (singular := blow_up_time(found.problem, found.trial)) is not None:
+            doubt += (
+                f"; it grows faster and faster, as solutions do that are infinite at about {problem.time} = {singular:.4g}: "
+                "state the problem on a shorter time if it blows up"
+            )
         yield Candidate(
             found,
             marched.worst,
@@ -160,7 +175,7 @@ class TimeMarching(Strategy):
             at_most=verdict.at_most,
             slopes=slopes,
             regular=verdict.regular,
-            doubt=f"{short}, and says nothing of later times" if short else "",
+            doubt=doubt,
         )
 
     def _marched(

@@ -9,8 +9,10 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
+from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
 from sciml.baselines.method_of_lines import MethodOfLines
-from sciml.baselines.refinement import _same_blow_up
+from sciml.baselines.refinement import _same_blow_up, grids, refine
+from sciml.baselines.task import Task
 from sciml.errors import BaselineError, ProblemError
 from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid
 
@@ -758,3 +760,17 @@ def test_two_grids_that_blow_up_alike_are_not_enough():
     assert not _same_blow_up([0.2534, 0.2530])
     assert not _same_blow_up([0.2, 0.2534, 0.2530])
     assert _same_blow_up([0.2, 0.0825, 0.0824, 0.0824])
+    # Each is near to the next one, and they come closer.
+    assert _same_blow_up([0.024577, 0.024248, 0.024088])
+
+
+def test_when_the_time_is_over_what_a_coarser_grid_found_is_told():
+    def solve(grid, before):
+        if grid.resolution < 20:
+            raise BlowUpError("the solution grows to 1e+09 at t = 0.5: it blows up", 0.5)
+        task.budget.start -= 20.0
+        raise IntegrationError("the time limit of 10 s was reached at t = 0.1; raise time_limit")
+
+    task = Task(Source(), [], {}, np.ones(1), 1e-6, Budget(10.0))
+    with pytest.raises(IntegrationError, match=r"at t = 0\.1.*; on a coarser grid the solution grows to 1e\+09 at t = 0\.5"):
+        refine(task, grids(Source(), ["x"], "differences", [17, 33]), 3, solve)

@@ -11,10 +11,12 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import d
+from sciml.baselines.integrate import BlowUpError
+from sciml.models import Windowed
 from sciml.strategies.grid_slabs import GridWindows
 from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Log, most_points
-from sciml.strategies.time_marching import WindowMethod, joined, march
+from sciml.strategies.time_marching import WindowMethod, blow_up_time, joined, march
 
 
 @dataclass
@@ -164,7 +166,7 @@ def test_waves_on_a_grid_follow_solitons_to_many_digits():
     x, truth = fourier(problem, 128, 0.4, 4000)
     points = torch.stack([torch.from_numpy(x), torch.full((len(x),), 0.4, dtype=torch.float64)], dim=1)
     with torch.no_grad():
-        ours = joined(setup, found).trial(points)[:, 0].numpy()
+        ours = joined(setup, found, 0).trial(points)[:, 0].numpy()
     assert np.linalg.norm(ours - truth) < 1e-7 * np.linalg.norm(truth)
 
 
@@ -235,3 +237,65 @@ def test_windows_that_are_given_back_do_not_count():
     found = marched(WindowMethod(first, 0.05, 0.025, 0.05, target=lambda: 1e-5), WindowMethod(second, 0.25, 0.05))
     (escalated,) = found.escalated
     assert found.failed == sum(edge <= escalated for edge in found.edges[1:])
+
+
+class Given(torch.nn.Module):
+    """The one field of a window as a function of x and t."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, points):
+        return self.function(*points.unbind(1))[:, None]
+
+
+def growth(function, end):
+    """About when what follows a function up to an end becomes infinite."""
+    edges = (1 - np.geomspace(1, 1 - end, 61)).tolist()
+    trial = Windowed(edges, [Given(function) for _ in edges[1:]], column=1)
+    return blow_up_time(sciml.gallery.problem("heat_rod"), trial)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_growth_by_any_power_of_the_time_that_is_left_ends(power):
+    found = growth(lambda x, t: (1 + x) * (1 - t) ** -power, 1 - 0.02 ** (1 / power))
+    assert found == pytest.approx(1.0, abs=0.02 ** (1 / power))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, t: (1 + x) * torch.exp(9 * t),
+        lambda x, t: 1 / (0.01 + torch.exp(-9 * t)),
+        lambda x, t: torch.sin(40 * t) * torch.exp(9 * t),
+        lambda x, t: 1 / (1 + t),
+        lambda x, t: t**6,
+        lambda x, t: 0 * x,
+        lambda x, t: x / 0,
+    ],
+    ids=["exponential", "logistic", "swinging", "falling", "power", "zero", "not a number"],
+)
+def test_growth_that_does_not_end_is_none(function):
+    assert growth(function, 0.99) is None
+
+
+@pytest.mark.slow
+def test_a_blow_up_in_the_plane_is_named():
+    class Flame(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.2))
+        fields = ["u"]
+        conditions = [
+            sciml.Initial(u=lambda x, y: 60 * torch.sin(math.pi * x) * torch.sin(math.pi * y)),
+            sciml.Dirichlet(u=0.0, on=domain.faces("x", "y")),
+        ]
+
+        @sciml.equation
+        def flame(self, u, x, y, t):
+            return d(u, t) - sciml.laplacian(u, x, y) - u**2
+
+    solution = sciml.fit(Flame(), seconds=40)
+    assert not solution.success
+    assert "as solutions do that are infinite at about t = 0.0241" in solution.message
+    with pytest.raises(BlowUpError):
+        sciml.baseline(Flame(), time_limit=120)

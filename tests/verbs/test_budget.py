@@ -11,7 +11,7 @@ from rich.console import Console
 import sciml
 from problems import Decay
 from sciml import d, fitting
-from sciml.diagnostics.certificate import Certificate
+from sciml.diagnostics import certificate
 from sciml.errors import SolverError
 from sciml.solvers import ProgressLine
 from sciml.strategies.search import Budget
@@ -51,6 +51,15 @@ def test_when_the_seconds_are_spent_the_best_so_far_is_returned():
     assert any("it ended at t = " in each for each in solution.choices)
     assert "it ended at t = " in solution.message
     assert math.isfinite(float(solution(x=0.3, y=0.3, t=0.0)["u"]))
+
+
+def test_what_ended_early_is_known_up_to_there():
+    solution = sciml.fit(Front(), seconds=1e-3)
+    reached = float(solution.trial.edges[-1])
+    assert solution.bounds["t"] == (0.0, reached)
+    assert reached < 5
+    with pytest.warns(sciml.ExtrapolationWarning, match="1 of 1 points lie outside"):
+        solution(x=0.3, y=0.3, t=4.0)
 
 
 def test_what_was_good_enough_when_the_seconds_ran_out_is_a_success():
@@ -115,19 +124,19 @@ def test_a_budget_is_a_positive_number(given):
 
 
 def test_an_interruption_of_the_certificate_loses_nothing(monkeypatch):
-    issue, counts = Certificate.issue, []
+    issue, counts = certificate.certificate, []
 
-    def interrupted(setup, tolerance):
-        counts.append(max(block.size for block in setup.fresh))
+    def interrupted(rows, blocks, scales):
+        counts.append(max(block.size for block in blocks))
         if len(counts) == 1:
             raise KeyboardInterrupt
-        return issue(setup, tolerance)
+        return issue(rows, blocks, scales)
 
-    monkeypatch.setattr(Certificate, "issue", interrupted)
+    monkeypatch.setattr(certificate, "certificate", interrupted)
     solution = sciml.fit(Decay())
     assert solution.status == "interrupted"
     assert not solution.success
-    assert counts[1] <= fitting._FEW < counts[0]
+    assert counts[1] <= certificate._FEW < counts[0]
 
 
 def test_progress_begins_after_a_while():
