@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from scipy.stats import qmc
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -58,8 +59,14 @@ _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03)
 _SLIGHT = 1e-6
 # Numbers of the derivatives of all coefficients by constants that are held at most.
 _MOST_NUMBERS = 50_000_000
-# How exact solutions are before the constants are known, and at the end as a share of how far they scatter.
-_ROUGHLY, _BENEATH = 1e-5, 0.05
+# How exact solutions are before the constants are known, and at least at the end, the second pair where they are dear; and as a
+# share of how far they scatter.
+_EXACT, _EXACT_IF_DEAR, _BENEATH = (1e-5, 1e-5), (1e-2, 1e-4), 0.05
+# Where less than this part of the squares of a column is explained other constants are looked at: so many for each, at most so
+# many, their raw numbers so far from the first ones.
+_EXPLAINED, _PLACES, _MOST_PLACES, _RANGE = 0.75, 16, 64, 2.0
+# Coordinates from which on solutions are dear.
+_DEAR = 3
 
 
 class LawSystem(ResidualSystem):
@@ -384,9 +391,11 @@ class OutputError:
     ) -> None:
         self.work, self.data, self._ways, self.solves = work, data, ways, 0
         self.stated = work if stated is None else stated
+        # How solutions are found since one was, and how long the last one took.
         self._way: Strategy | None = None
+        self._took = 0.0
         # How exact solutions are before the constants are known, and at least at the end.
-        self.roughly = _ROUGHLY
+        self.roughly, self.exactly = _EXACT if work.dimension < _DEAR else _EXACT_IF_DEAR
         given = work.options.weights
         # Weights name a term or a kind of them.
         weights = {name: each for name, each in given.items() if not is_measured(f"{name}.")} if given else None
@@ -401,20 +410,22 @@ class OutputError:
             return
         # The first values are no estimates, and better than nothing where time ends.
         yield replace(self.candidate(here), solved=False)
-        for reached in self.steps(here):
-            here = reached
-            now = self.candidate(here)
-            yield now
+        for again in (False, True):
+            for reached in self.steps(self.elsewhere(here) if again else here):
+                here = reached
+                now = self.candidate(here)
+                yield now
         if here.tangent is None or log.stopped:
             return
         # What is far smaller than the scatter of the fields moves no constant; equations are to hold however large that is.
-        self.aim(min(_BENEATH * min(self._scatter(now).values(), default=0.0), self.roughly))
+        self.aim(min(_BENEATH * min(self._scatter(now).values(), default=0.0), self.exactly))
         found = self.reached(here.raw)
         if found is None or log.stopped:
             return
         last = replace(found, tangent=self._tangent_again(found, here.tangent))
-        if abs(found.loss - here.loss) > _FALL * found.loss:
-            for reached in self.steps(found):
+        # What a rough solution is off by, measurements that are many would see.
+        if self.roughly > self.exactly or abs(found.loss - here.loss) > _FALL * found.loss:
+            for reached in self.steps(last):
                 last = reached
                 yield self.candidate(last)
         if not log.stopped:
@@ -426,9 +437,37 @@ class OutputError:
             return found.scatter
         return scattered(found.discrete.problem, found.discrete.trial, found.spread, self.work.seed)
 
-    def steps(self, here: Reached) -> Iterator[Reached]:
+    def elsewhere(self, here: Reached) -> Reached | None:
+        """Where measurements are met better than ``here``, of constants all over the range of theirs; None where they are met.
+
+        Waves and oscillations have a minimum for every period that they are off by (global optimisation by multistart).
+        """
+        objective = self._seen(here.solution, here.raw).objective()
+        explained = 1.0 - max(float(each) for name, each in objective.means().items() if is_measured(name))
+        if explained >= _EXPLAINED or self.stated is not self.work:
+            return None
+        names = list(self.data.raw)
+        count = min(_PLACES * len(names), _MOST_PLACES)
+        # Of one constant the points are evenly spaced.
+        shares = (
+            (np.arange(count)[:, None] + 0.5) / count
+            if len(names) == 1
+            else qmc.Sobol(len(names), rng=self.work.seed).random(count)
+        )
+        best = here
+        for place in torch.from_numpy(_RANGE * (2.0 * shares - 1.0)).to(next(iter(here.raw.values()))):
+            raw = {name: self.data.raw[name].detach() + each for name, each in zip(names, place, strict=True)}
+            found = self.reached(raw)
+            best = best if found is None or not found.loss < best.loss else found
+            if self.work.log.over():
+                break
+        return None if best is here else best
+
+    def steps(self, here: Reached | None) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
-        log, tangent, moved, slow, first = self.work.log, None, math.inf, False, 0
+        if here is None:
+            return
+        log, tangent, moved, slow, first = self.work.log, here.tangent, 0.0, False, 0
         for _ in range(_ROUNDS):
             # Slopes serve a little further on as well.
             tangent = self._tangent(here) if tangent is None or moved > _NEAR else tangent
@@ -490,11 +529,15 @@ class OutputError:
 
     def aim(self, enough: float) -> None:
         """Solve no more exactly than is ``enough``, by whatever way is best for that."""
-        self._options, self._way = replace(self._options, enough=enough), None
+        self._options, self._way, self._took = replace(self._options, enough=enough), None, 0.0
+
+    def _seen(self, solution: Candidate, raw: Mapping[str, Tensor]) -> DiscreteProblem:
+        """The measurements of a solution."""
+        return self.data.with_unknowns(raw).with_trial(self.whole(solution.discrete.trial, raw))
 
     def loss(self, solution: Candidate, raw: Mapping[str, Tensor]) -> float:
         """What measurements lose by a solution."""
-        objective = self.data.with_unknowns(raw).with_trial(self.whole(solution.discrete.trial, raw)).objective()
+        objective = self._seen(solution, raw).objective()
         # Windows that end before the time does say nothing of later measurements.
         return float(objective.total(objective.means())) if solution.solved else math.inf
 
@@ -505,7 +548,10 @@ class OutputError:
 
     def _solved(self, raw: Mapping[str, Tensor]) -> Candidate | None:
         """The forward solution where constants have values, by the best way, and then on its tiles; or None."""
+        if self.solves and self.work.log.over(ahead=self._took):
+            return None
         best: Candidate | None = None
+        began = self.work.log.seconds
         self.solves += 1
         problem = self.work.problem.unmeasured()
         values = {name: float(each.value(raw[name])) for name, each in problem.unknowns.items()}
@@ -523,6 +569,7 @@ class OutputError:
                 self._way = Tiles(on=model) if isinstance(model, TilePolynomials) else way
             if (best is not None and best.accepted) or self.work.log.stopped:
                 break
+        self._took = self.work.log.seconds - began
         return best
 
     def _tangent(self, here: Reached) -> Tangent | None:

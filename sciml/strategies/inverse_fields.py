@@ -243,7 +243,8 @@ class SmoothedOutputError(OutputError):
         marched = _starts_roughly(work)
         super().__init__(work, self._plain, [TimeMarching() if marched else Tiles()], given)
         # What windows leave of the equations is far more than they change of the fields.
-        self.roughly = _IN_WINDOWS if marched else self.roughly
+        if marched:
+            self.roughly = self.exactly = _IN_WINDOWS
         fields = given.problem.fields
         self._points = draw(Interior(), given.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
         self._columns = [fields.index(name) for name in self.work.problem.fields]

@@ -159,6 +159,12 @@ class Log:
         """Whether somebody wants the end: a callback, or Ctrl-C."""
         return self.status in STOPPED
 
+    def over(self, ahead: float = 0.0) -> bool:
+        """Whether nothing more should begin: somebody wants the end, or the budget of time has not ``ahead`` seconds left."""
+        if not self.stopped and process_group.agreed(self.seconds + ahead > self.budget.seconds):
+            self.spent, self.status, self.message = True, "stopped", ""
+        return self.stopped
+
     def begin(self) -> None:
         """Another strategy begins: how the one before ended says nothing of it."""
         self.status, self.message = "budget", ""
@@ -348,6 +354,8 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         if way.last_resort and best is not None and (best.sufficient or close):
             work.choices.append(f"{way.name}: not tried, what was found is good enough")
             continue
+        if best is not None and work.log.over():
+            return _as_it_ended(best, best, work.log)
         work.log.begin()
         before, last, said = best, None, len(work.choices)
         try:
