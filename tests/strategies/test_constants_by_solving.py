@@ -14,7 +14,7 @@ import sciml
 from sciml import d
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.strategies import Train
-from sciml.strategies.inverse_constants import TableTangent
+from sciml.strategies.inverse_constants import OutputError, TableTangent
 from sciml.strategies.select import select
 from sciml.strategies.tiles import sensitivities
 from sciml.uncertainty.covariance import Inference
@@ -210,6 +210,55 @@ def test_a_start_far_from_the_constants_arrives():
 
     found = sciml.fit(Far(), data=sample()).unknowns
     assert all(abs(found["estimate"][name] - true) < 1e-6 for name, true in TRUE.items())
+
+
+class String(sciml.Problem):
+    """A string that swings in one mode: its misfit has a minimum for every period that the speed is off by."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 2))
+    fields = ["u"]
+    c = sciml.Unknown(1.0, lower=0)
+    conditions = [
+        sciml.Initial(u=lambda x: torch.sin(2 * torch.pi * x), u_t=0.0),
+        sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def wave(self, u, x, t):
+        return d(u, t, t) - self.c**2 * d(u, x, x)
+
+
+class Damped(String):
+    r = sciml.Unknown(0.0)
+
+    @sciml.equation
+    def wave(self, u, x, t):
+        return d(u, t, t) + self.r * d(u, t) - self.c**2 * d(u, x, x)
+
+
+@pytest.mark.parametrize(
+    ("stated", "true"), [(String, {"c": 1.7}), (Damped, {"c": 1.7, "r": 0.5})], ids=["speed", "and damping"]
+)
+def test_a_wave_of_another_speed_is_found(stated, true):
+    generator = np.random.default_rng(0)
+    x, t = generator.uniform(0, 1, (2, 300)) * [[1], [2]]
+    rate = true.get("r", 0.0) / 2
+    swing = np.sqrt((2 * np.pi * true["c"]) ** 2 - rate**2)
+    u = np.sin(2 * np.pi * x) * np.exp(-rate * t) * (np.cos(swing * t) + rate / swing * np.sin(swing * t))
+    way = sciml.strategies.NonlinearRegression((sciml.strategies.TimeMarching(),))
+    data = {"x": x, "t": t, "u": u + 0.01 * generator.normal(size=300)}
+    solution = sciml.fit(stated(), data=data, strategy=way)
+    assert solution.success
+    found = solution.unknowns
+    for name, value in true.items():
+        assert abs(found["estimate"][name] - value) < 4 * found["standard_error"][name] < 0.05
+
+
+def test_no_other_constants_are_looked_at_where_data_are_explained(monkeypatch):
+    solved, original = [], OutputError._solved
+    monkeypatch.setattr(OutputError, "_solved", lambda own, raw: (solved.append(raw), original(own, raw))[1])
+    assert sciml.fit(Heated(), data=sample(noise=0.01)).success
+    assert 0 < len(solved) < 10
 
 
 def test_fields_that_conditions_do_not_determine_are_left_to_others():

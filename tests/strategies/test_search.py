@@ -17,7 +17,7 @@ from sciml.problem.measurements import data_blocks
 from sciml.strategies import network, noise_scale, spectral
 from sciml.strategies.network import Train
 from sciml.strategies.prepare import prepare
-from sciml.strategies.search import Candidate, Strategy, search
+from sciml.strategies.search import Budget, Candidate, Log, Strategy, search
 
 
 @pytest.mark.parametrize("after", [2, 4])
@@ -55,6 +55,29 @@ def test_a_wish_for_the_end_outlives_a_strategy_that_has_nothing_to_add():
 
     found = search([Fixed(), Silent(), Never()], workspace(Decay()))
     assert (found.residual, found.status) == (1e-3, "stopped")
+
+
+def test_no_strategy_begins_when_the_budget_is_spent():
+    class Fixed(Strategy):
+        def candidates(self, work, best):
+            yield Candidate(None, 1e-3, "none")
+
+    class Never(Strategy):
+        def candidates(self, work, best):
+            pytest.fail("the search went on")
+            yield
+
+    work = workspace(Decay())
+    work.log.budget = Budget(seconds=0.0)
+    found = search([Fixed(), Never()], work)
+    assert (found.residual, found.status, work.log.spent) == (1e-3, "stopped", True)
+
+
+@pytest.mark.parametrize(
+    ("left", "ahead", "over"), [(100.0, 0.0, False), (100.0, 50.0, False), (100.0, 200.0, True), (0.0, 0.0, True)]
+)
+def test_what_would_not_end_within_the_budget_does_not_begin(left, ahead, over):
+    assert Log(budget=Budget(seconds=left)).over(ahead) is over
 
 
 def test_ctrl_c_in_a_repeated_fit_keeps_the_one_before():
