@@ -164,7 +164,8 @@ def _missing_between_parts(problem: Problem, systems: Iterable[_System]) -> list
     for each in systems:
         if each.part is not None:
             parts.setdefault(each.part, []).append(each)
-    for one, two in combinations(parts, 2) if _dimension(problem) > 1 else ():
+    plane = len(problem.coordinates) - len(problem.promoted) > 1
+    for one, two in combinations(parts, 2) if plane else ():
         if (surface := common_surface(one, two)) is None:
             continue
         (points,) = draw(surface, problem.domain, _LOOKED_AT, generator).points
@@ -181,10 +182,6 @@ def _missing_between_parts(problem: Problem, systems: Iterable[_System]) -> list
                 "that fields are equal, and fluxes: add @sciml.condition(on=first.interface(second))"
             )
     return found
-
-
-def _dimension(problem: Problem) -> int:
-    return len(problem.coordinates) - len(problem.promoted)
 
 
 def _near(place: Domain | Interface, points: Tensor) -> Array:

@@ -59,9 +59,8 @@ _BESIDE, _MOST, _NEAR, _FALL, _SMALL, _ROUNDS = 1e-3, (3.0, 1.0, 0.3, 0.1, 0.03)
 _SLIGHT = 1e-6
 # Numbers of the derivatives of all coefficients by constants that are held at most.
 _MOST_NUMBERS = 50_000_000
-# How exact solutions are before the constants are known, and at least at the end, the second pair where they are dear; and as a
-# share of how far they scatter.
-_EXACT, _EXACT_IF_DEAR, _BENEATH = (1e-5, 1e-5), (1e-2, 1e-4), 0.05
+# How exact solutions are before the constants are known, and at least at the end; and there as a share of how far they scatter.
+_EXACT, _BENEATH = (1e-5, 1e-5), 0.05
 # Where less than this part of the squares of a column is explained other constants are looked at: so many for each, at most so
 # many, their raw numbers so far from the first ones.
 _EXPLAINED, _PLACES, _MOST_PLACES, _RANGE = 0.75, 16, 64, 2.0
@@ -384,7 +383,12 @@ class OutputError:
         data: the set-up whose rows are the measurements alone.
         ways: the strategies that solve it where constants have values.
         stated: the problem as it was stated, where it is another one.
+
+    Attributes:
+        dear: how exact solutions are, before the constants are known and at least at the end, in three coordinates.
     """
+
+    dear = (1e-2, 1e-4)
 
     def __init__(
         self, work: Workspace, data: DiscreteProblem, ways: Sequence[Strategy], stated: Workspace | None = None
@@ -395,7 +399,7 @@ class OutputError:
         self._way: Strategy | None = None
         self._took = 0.0
         # How exact solutions are before the constants are known, and at least at the end.
-        self.roughly, self.exactly = _EXACT if work.dimension < _DEAR else _EXACT_IF_DEAR
+        self.roughly, self.exactly = _EXACT if work.dimension < _DEAR else self.dear
         given = work.options.weights
         # Weights name a term or a kind of them.
         weights = {name: each for name, each in given.items() if not is_measured(f"{name}.")} if given else None

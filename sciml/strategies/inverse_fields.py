@@ -235,6 +235,9 @@ class SmoothedOutputError(OutputError):
         found: the first coefficient of each field that ``constants`` found.
     """
 
+    # Series bend as the error of rough solutions does.
+    dear = (1e-3, 1e-4)
+
     def __init__(self, given: Workspace, series: Sequence[Series]) -> None:
         whole = replace(given.on(given.measurements), problem=expanded(given.problem, series))
         self._series, self._strength, self._fitted = series, 0, 0.0
@@ -242,8 +245,8 @@ class SmoothedOutputError(OutputError):
         work = replace(whole, problem=reduced(whole.problem, series))
         marched = _starts_roughly(work)
         super().__init__(work, self._plain, [TimeMarching() if marched else Tiles()], given)
-        # What windows leave of the equations is far more than they change of the fields.
         if marched:
+            # What windows leave of the equations is far more than they change of the fields.
             self.roughly = self.exactly = _IN_WINDOWS
         fields = given.problem.fields
         self._points = draw(Interior(), given.problem.domain, _PROBES, np.random.default_rng(0)).points[0]

@@ -89,10 +89,15 @@ def has_singular_corners(problem: Problem) -> bool:
     plane = plane_of(problem)
     if plane is None:
         return False
-    orders = condition_orders(problem) if isinstance(plane.domain, Polygon) else {}
-    kinds = [{orders.get(plane.domain.sides[edge]) for edge in corner.edges} if orders else set() for corner in plane.corners]
-    angles = [(2 if len(own - {None}) == 2 else 1) * corner.angle for corner, own in zip(plane.corners, kinds, strict=True)]
-    return max(angles, default=0.0) > math.pi * (1 + 1e-9)
+    sides = plane.domain.sides if isinstance(plane.domain, Polygon) else ()
+    orders = condition_orders(problem) if sides else {}
+
+    def effective(corner: Corner) -> float:
+        """The angle, twice that where conditions are mixed."""
+        kinds = {orders.get(sides[edge]) for edge in corner.edges if sides} - {None}
+        return max(1, len(kinds)) * corner.angle
+
+    return max(map(effective, plane.corners), default=0.0) > math.pi * (1 + 1e-9)
 
 
 def stalls_at_corners(setup: DiscreteProblem) -> bool:
@@ -194,18 +199,18 @@ class CornerSingular(Strategy):
         for each in own.run(work.target(_EXACT)):
             # Judged near the corners, a smooth function that was found before may be worse than it seemed.
             if each.residual < least:
-                yield self._described(each, work, plane, own)
+                yield self._described(each, work, own)
             elif work.log.stopped:
                 return
         found = own.trials.best
         if found is not None and found.residual < least:
-            described = self._described(found, work, plane, own)
+            described = self._described(found, work, own)
             yield replace(described, accepted=described.residual <= ENOUGH or (self.unless_smooth and described.sufficient))
 
-    def _described(self, found: Candidate, work: Workspace, plane: Plane, own: _CornerSearch) -> Candidate:
+    def _described(self, found: Candidate, work: Workspace, own: _CornerSearch) -> Candidate:
         why = "residuals are largest at the corners"
         if has_singular_corners(work.problem):
-            reentrant = plane.corners[0].angle > math.pi * (1 + 1e-9)
+            reentrant = own.plane.corners[0].angle > math.pi * (1 + 1e-9)
             why = "the domain has re-entrant corners" if reentrant else "conditions are mixed at corners"
         found = own.trials.described(found, "functions that are singular at the corners beside smooth ones", why)
         # The certificate and later stages judge by the problem's own points.
@@ -216,7 +221,7 @@ class _CornerSearch:
     """What was tried so far, and the best of it."""
 
     def __init__(self, work: Workspace, plane: Plane, earlier: Candidate | None) -> None:
-        self._work, self._plane, self._linear, self._earlier = work, plane, work.linear, earlier
+        self._work, self.plane, self._linear, self._earlier = work, plane, work.linear, earlier
         self._order = _order(work.problem)
         # A part is enough to judge by, and all derivatives of all functions are kept there.
         few = tuple(part_of(block, _HELD_SHARE, 2) for block in work.discrete.held)
@@ -226,7 +231,7 @@ class _CornerSearch:
 
     def run(self, target: float) -> Iterator[Candidate]:
         """Look for a scale, then take more functions for as long as that helps."""
-        boxed = isinstance(self._plane.domain, Box)
+        boxed = isinstance(self.plane.domain, Box)
         levels = _DEGREES[min(self._order, 2)] if boxed else _FEATURES
         scale, worse = 1.0, 0
         if not boxed:
@@ -255,7 +260,7 @@ class _CornerSearch:
         return setup.objective(self._setup.held).worst()
 
     def _smooth(self, size: int, scale: float) -> Features | Polynomials:
-        return Polynomials(size) if isinstance(self._plane.domain, Box) else Features(size, scale)
+        return Polynomials(size) if isinstance(self.plane.domain, Box) else Features(size, scale)
 
     def _attempt(self, smooth: Features | Polynomials, degree: float, spread: float) -> float:
         """Solve once; the relative residual on held-out points, infinite where there would be too many weights."""
@@ -281,7 +286,7 @@ class _CornerSearch:
         setup, problem, old = self._setup, self._setup.problem, self._setup.trial
         every = (
             CornerExponents(corner.position, corner.start + corner.angle / 2, corner.angle, length, degree, self._order, spread)
-            for corner, length in zip(self._plane.corners, self._plane.lengths, strict=True)
+            for corner, length in zip(self.plane.corners, self.plane.lengths, strict=True)
         )
         wedges = [wedge for wedge in every if wedge.terms]
         model = SingularModel(smooth, wedges, center=old.center.tolist(), half_width=old.half_width.tolist())
@@ -295,7 +300,7 @@ class _CornerSearch:
         generator = np.random.default_rng([self._work.seed, 7])
         each = max(len(wedge.terms) for wedge in wedges)
         count = math.ceil((_INSIDE + 2 * _A_FUNCTION * each) * rows_a_weight)
-        train = near_corners(setup.draw(inside, generator), self._plane, count, generator, self._order)
+        train = near_corners(setup.draw(inside, generator), self.plane, count, generator, self._order)
         return setup.with_model(model, train=train).with_unknowns(setup.raw)
 
     def _begin(self, setup: DiscreteProblem) -> None:
