@@ -34,6 +34,8 @@ def evolve(task: Task, grid: Grid, constants: Mapping[str, Tensor], rtol: float)
     """
     lines = MethodOfLines(task.problem, grid, {name: float(value) for name, value in constants.items()})
     start = lines.start()
+    # What a fine grid takes to be laid is part of the time.
+    task.budget.check(lines.begin)
     fastest = lines.fastest(start)
     result, method = integrate(
         lines.rate,

@@ -159,8 +159,8 @@ class MethodOfLines:
     def _highest(self, t: float, y: Array) -> Array:
         zero = np.zeros(self._above.shape[1])
         if self._constant is None:
-            residual, whole = self._assembled(self._rows, t, y, zero, None)
-            found = -self._solver(whole[:, self.size :])(residual)
+            residual, highest = self._assembled(self._rows, t, y, zero, None, by_state=False)
+            found = -self._solver(highest)(residual)
         else:
             found = -self._constant(self._residuals(t, y, zero))
         if not np.isfinite(found).all():
@@ -201,18 +201,17 @@ class MethodOfLines:
         return diagonal if matrix.count_nonzero() == np.count_nonzero(diagonal) == len(diagonal) else None
 
     def _assembled(
-        self, rows: Sequence[Row], t: float, y: Array, w: Array | None, depth: int | None
+        self, rows: Sequence[Row], t: float, y: Array, w: Array | None, depth: int | None, *, by_state: bool = True
     ) -> tuple[Array, scipy.sparse.csr_array]:
-        """Residuals of rows, one after the other, and their derivative by state and highest derivatives.
+        """Residuals of rows, one after the other, and their derivative by highest derivatives and, before these, ``by_state``.
 
         The rows come in the order of fields and nodes if they are all there. With ``depth`` rows are differentiated that
         often by time; otherwise as often as each needs.
         """
         count = self.grid.size
         values = self._values(y, w)
-        offsets = {level: row * count for row, level in enumerate(self.levels)}
-        offsets |= {(name, self.top[name]): self.size + k * count for k, name in enumerate(self.top)}
-        width = self.size + len(self.top) * count
+        levels = [*(self.levels if by_state else ()), *self.top.items()]
+        offsets, width = {level: row * count for row, level in enumerate(levels)}, len(levels) * count
         residuals, blocks = [], []
         for row in rows:
             times = row.times if depth is None else depth
@@ -271,7 +270,7 @@ class MethodOfLines:
         check_affine(self.problem, residuals, one, other, "highest time derivative", _ROUNDING)
         # Where A is the same at all of some states and times it is factored once for all.
         first, *rest = (
-            self._assembled(self._rows, t, y, one, None)[1][:, self.size :] for t, y in zip(times, states, strict=True)
+            self._assembled(self._rows, t, y, one, None, by_state=False)[1] for t, y in zip(times, states, strict=True)
         )
         size = scipy.sparse.linalg.norm(first)
         if np.isfinite(size) and all(scipy.sparse.linalg.norm(first - each) <= 1e-13 * size for each in rest):

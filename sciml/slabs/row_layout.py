@@ -51,11 +51,11 @@ class Row:
 def sparse_slopes(
     linear: Linearization, sites: Sites, offsets: Mapping[tuple[str, int], int], width: int, time: str | None = None
 ) -> scipy.sparse.csr_array:
-    """The derivative of a residual at sites by nodal values, ``(m, width)``."""
+    """The derivative of a residual at sites by nodal values, ``(m, width)``; by those alone that have an offset."""
     data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
     for (name, index), slope in linear.jets.items():
-        if bool(slope.any()):
-            passed, space = split(index, time)
+        passed, space = split(index, time)
+        if (name, passed) in offsets and bool(slope.any()):
             part = (scipy.sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo()
             data.append(part.data)
             places.append(part.coords[0])
