@@ -164,7 +164,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
     try:
-        issued = Certificate.issue(setup, options.tolerance, hurried=status == "interrupted")
+        # Of what is no solution yet there is nothing to certify, and no time.
+        few, hurried = log.spent and not best.solved, status == "interrupted"
+        issued = Certificate.issue(setup, options.tolerance, few=few, hurried=hurried)
     except KeyboardInterrupt:
         status, message = "interrupted", "judged on few points"
         issued = Certificate.issue(setup, options.tolerance, hurried=True)

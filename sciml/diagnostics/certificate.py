@@ -28,7 +28,7 @@ _CHANCE = 1e-4
 # The standard errors that a correlation of neighbouring misfits lies from zero with that chance, of ten measurements and more:
 # such sums have longer tails than the normal density.
 _ALIKE = 4.4
-# Points of each place on which an interrupted fit is judged.
+# Points of each place on which a fit is judged that was interrupted, or whose time was over before it was solved.
 _FEW = 200
 
 
@@ -76,9 +76,10 @@ class Certificate:
     hurried: bool = False
 
     @classmethod
-    def issue(cls, setup: DiscreteProblem, tolerance: float, *, hurried: bool = False) -> Certificate:
-        """The certificate of a trained set-up."""
-        setup = replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh)) if hurried else setup
+    def issue(cls, setup: DiscreteProblem, tolerance: float, *, few: bool = False, hurried: bool = False) -> Certificate:
+        """The certificate of a trained set-up, on ``few`` points if that has to be enough."""
+        few = few or hurried
+        setup = replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh)) if few else setup
         residuals = certificate(setup.rows, setup.fresh, {**setup.scales, **setup.natural})
         values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
         blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
