@@ -21,6 +21,8 @@ from sciml.typing import MultiIndex
 
 # Numbers in the rows that are made at once.
 _CHUNK = 5e6
+# What of the natural size of jets is added to those of a solution, where rows are weighted by these.
+_ASIDE = 0.1
 
 
 class TileRows:
@@ -33,6 +35,7 @@ class TileRows:
         seed: of the points of conditions.
         raw: numbers of unknowns by which rows have slopes as well.
         accelerator: where a large factor is made.
+        about: coefficients ``(T, F, K)`` near which rows are weighted; without them by jets of natural size.
     """
 
     def __init__(
@@ -43,12 +46,13 @@ class TileRows:
         seed: Sequence[int],
         raw: Mapping[str, Tensor] | None = None,
         accelerator: torch.device = CPU,
+        about: Tensor | None = None,
     ) -> None:
         self.problem, self._space, self._raw, self._accelerator = problem, space, dict(raw or {}), accelerator
         self.offset, self.scale = trial.offset.tolist(), trial.scale.tolist()
         most = _CHUNK / (len(problem.fields) * space.model.width)
         self._sites = list(space.sites(problem.terms(), lambda _: 1.0, seed, most))
-        found = [self._weighted(site) for site in self._sites]
+        found = [self._weighted(site, about) for site in self._sites]
         self._weights = [weights for weights, _ in found]
         self._nodes = TileNodes(space, [reach for _, reach in found])
 
@@ -58,12 +62,20 @@ class TileRows:
         found._raw = dict(raw)
         return found
 
-    def _weighted(self, site: Site) -> tuple[Tensor, Reach]:
-        """What a site's rows are multiplied by, from jets of natural size, for a whole iteration; and what they ask for."""
+    def _weighted(self, site: Site, about: Tensor | None) -> tuple[Tensor, Reach]:
+        """What a site's rows are multiplied by, for a whole iteration, from jets of natural size; and what they ask for.
+
+        Where slopes are far larger in one place than in another, as of :math:`e^u` in a layer, rows of natural size would leave
+        the rest of the domain to what tiles miss there: about a solution each tile has its own. A part of the natural size is
+        added, for slopes may vanish with a field.
+        """
         problem, count = self.problem, site.traces[0].columns[0].numel()
-        fields = dict(zip(problem.fields, zip(self.offset, self.scale, strict=True), strict=True))
-        generator = torch.Generator().manual_seed(0)
-        jets = [RandomJets(count, fields, problem.domain.half_widths, USUAL[0], generator=generator) for _ in site.traces]
+        sizes = zip(self.offset, self.scale, strict=True) if about is None else ((0.0, _ASIDE * each) for each in self.scale)
+        fields, generator = dict(zip(problem.fields, sizes, strict=True)), torch.Generator().manual_seed(0)
+        jets: list[RandomJets | _TileJets] = []
+        for trace in site.traces:
+            drawn = RandomJets(count, fields, problem.domain.half_widths, USUAL[0], generator=generator)
+            jets.append(drawn if about is None else _TileJets(self, cast(TileTrace, trace), about, drawn))
         now = self._evaluated(site, jets, slopes=True)
         found = self._space.row_weights(now, lambda part: self.scale[part.field])
         for trace in site.traces:
@@ -147,13 +159,14 @@ class TileRows:
 
 
 class _TileJets:
-    """Jets at the places of a trace, of polynomials with known coefficients."""
+    """Jets at the places of a trace, of polynomials with known coefficients, and others ``beside`` that are added."""
 
-    def __init__(self, rows: TileRows, trace: TileTrace, coefficients: Tensor) -> None:
-        self._rows, self._trace, self._coefficients = rows, trace, coefficients
+    def __init__(self, rows: TileRows, trace: TileTrace, coefficients: Tensor, beside: RandomJets | None = None) -> None:
+        self._rows, self._trace, self._coefficients, self._beside = rows, trace, coefficients, beside
 
     def jet(self, field: str, index: MultiIndex) -> Tensor:
         """The derivative ``index`` of ``field`` at all places."""
         column = self._rows.problem.fields.index(field)
         values = self._trace.jet(self._coefficients[None, :, column], index).flatten() * self._rows.scale[column]
-        return values if index else values + self._rows.offset[column]
+        values = values if index else values + self._rows.offset[column]
+        return values if self._beside is None else values + self._beside.jet(field, index)

@@ -31,6 +31,8 @@ _ROUNDING_OF_SQUARES = 1e-10
 _ROUNDING_OF_SINGLES, _REFINED, _MOST_REFINEMENTS = 1e-6, 1e-13, 60
 # Halvings of the way back to the last good place.
 _HALVINGS = 12
+# How often a step that overflows is shortened, each time to a part.
+_SHORTENINGS, _PART = 8, 0.2
 # A step that leaves more of the loss than this gains nothing; one by an old triangle is taken while it leaves less than that.
 _NOTHING, _WORTH = 0.9, 0.2
 # Rank tolerances: where rows are fewer than columns, and of a second trial with fewer directions.
@@ -257,6 +259,12 @@ class DampedGaussNewton:
             bound = math.nextafter(value * (1 + self.same), math.inf)
             for tried, move in self._moves(linearise(position), damping):
                 reached = merit(position + move)
+                # An overflow says nothing against the direction.
+                for _ in range(_SHORTENINGS):
+                    if math.isfinite(reached):
+                        break
+                    move = _PART * move
+                    reached = merit(position + move)
                 if reached < bound:
                     damping = tried * self.lowered
                     break

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -473,16 +474,20 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     trial = work.discrete.with_model(model).trial.cpu()
     raw = {name: value.detach().cpu() for name, value in (work.discrete if last is None else last).raw.items()}
     problem = work.problem if raw else space.problem
-    rows = TileRows(problem, space, trial, [work.seed, 10], raw, work.log.budget.accelerator)
+    laid = partial(TileRows, problem, space, trial, [work.seed, 10], raw, work.log.budget.accelerator)
     shape, size, linear = model.coefficients.shape, model.coefficients.numel(), work.linear and not raw
+    # Where no step is known, it is what is kept.
+    start = model.coefficients.clone() if last is None or linear else _begun(problem, trial, cast(Scaled, last.trial))
+    rows = laid() if last is None or linear else laid(about=start)
+    if last is not None and not all(bool(each.isfinite().all()) for each in rows.values(start)):
+        # Coarse polynomials may swing to where an equation overflows.
+        start, rows = model.coefficients.clone(), laid()
 
     def at(position: Tensor) -> tuple[TileRows, Tensor]:
         values = dict(zip(raw, position[size:], strict=True))
         return rows.at(values) if raw else rows, position[:size].view(shape)
 
     def compute() -> dict[str, object]:
-        # Where no step is known, it is what is kept.
-        start = model.coefficients.clone() if last is None or linear else _begun(problem, trial, cast(Scaled, last.trial))
         seen, taken = torch.ones(len(raw), dtype=torch.bool), itertools.count()
         factored: list[TileLinearization] = []
 
@@ -518,9 +523,6 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
             return kept | _loosest(work, trial, factored)
 
         constants = torch.stack(list(raw.values())) if raw else torch.zeros(0, dtype=torch.float64)
-        if last is not None and not math.isfinite(merit(torch.cat([start.flatten(), constants]))):
-            # Coarse polynomials may swing to where an equation overflows.
-            start = model.coefficients.clone()
         begin = torch.cat([start.flatten(), constants])
         if linear:
             step = linearise(begin)(damping)
