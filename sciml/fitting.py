@@ -165,13 +165,14 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     setup.trial.eval()
     try:
         # Of what is no solution yet there is nothing to certify, and no time.
-        few, hurried = log.spent and not best.solved, status == "interrupted"
-        issued = Certificate.issue(setup, options.tolerance, few=few, hurried=hurried)
+        hurried = status == "interrupted" or (log.spent and not best.solved)
+        issued = Certificate.issue(setup, options.tolerance, hurried=hurried)
     except KeyboardInterrupt:
         status, message = "interrupted", "judged on few points"
-        issued = Certificate.issue(setup, options.tolerance, hurried=True)
+        hurried = True
+        issued = Certificate.issue(setup, options.tolerance, hurried=hurried)
     # What was learned is judged by what it was learned from, and by the distance from that.
-    judged = issued if best.teacher is None else Certificate.issue(best.teacher, options.tolerance)
+    judged = issued if best.teacher is None else Certificate.issue(best.teacher, options.tolerance, hurried=hurried)
     inference = judged.inference
     if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost

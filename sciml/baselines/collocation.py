@@ -292,7 +292,7 @@ class CollocationSystem:
             linear = linearize(piece.term, at, leaves)
             residual, zero = linear.values.detach().numpy(), torch.zeros(len(points))
             extra = [scipy.sparse.csr_array(linear.by_unknown.get(name, zero)[:, None].numpy()) for name in leaves]
-            own = sparse_slopes(linear, piece.sites, offsets, len(fields) * count)
+            own = sparse_slopes(linear.jets, piece.sites, offsets, len(fields) * count)
             slopes = scipy.sparse.csr_array(scipy.sparse.hstack([own, *extra]))
             if piece.shares is not None:
                 residual = np.array([piece.shares @ residual])

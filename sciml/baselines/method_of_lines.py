@@ -28,6 +28,7 @@ from sciml.errors import BaselineError
 from sciml.jets import JetSpace, RandomJets
 from sciml.jets.calculus import describe
 from sciml.models import Grid, GridJets
+from sciml.models.grid import split
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.linearize import linearize
@@ -217,7 +218,10 @@ class MethodOfLines:
             times = row.times if depth is None else depth
             linear = linearize(row.term, self._at(row, t, values), after=partial(self._differentiated, times=times))
             residuals.append(linear.values.detach().numpy())
-            blocks.append(sparse_slopes(linear, row.sites, offsets, width, self.time))
+            jets = linear.jets
+            if not by_state:
+                jets = {key: slope for key, slope in jets.items() if (key[0], split(key[1], self.time)[0]) in offsets}
+            blocks.append(sparse_slopes(jets, row.sites, offsets, width, self.time))
         residual = np.concatenate(residuals)
         whole = scipy.sparse.csr_array(scipy.sparse.vstack(blocks))
         if depth is None:

@@ -25,9 +25,6 @@ _MOST_OVERFIT = 30.0
 _NEGLIGIBLE = 1e-3
 _AT_A_BOUND = 8.0
 _CHANCE = 1e-4
-# The standard errors that a correlation of neighbouring misfits lies from zero with that chance, of ten measurements and more:
-# such sums have longer tails than the normal density.
-_ALIKE = 4.4
 # Points of each place on which a fit is judged that was interrupted, or whose time was over before it was solved.
 _FEW = 200
 
@@ -64,7 +61,7 @@ class Certificate:
 
     ``tolerance`` is that of relative residuals; where there are unknowns and nothing was inferred, ``obstacle`` says why.
     ``patterns`` are those of the misfits of measurements. A ``hurried`` one is judged on few points, and nothing is looked for
-    between points: who presses Ctrl-C does not want to wait.
+    between points: who presses Ctrl-C does not want to wait, nor does who set a budget that is spent.
     """
 
     setup: DiscreteProblem
@@ -76,10 +73,9 @@ class Certificate:
     hurried: bool = False
 
     @classmethod
-    def issue(cls, setup: DiscreteProblem, tolerance: float, *, few: bool = False, hurried: bool = False) -> Certificate:
-        """The certificate of a trained set-up, on ``few`` points if that has to be enough."""
-        few = few or hurried
-        setup = replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh)) if few else setup
+    def issue(cls, setup: DiscreteProblem, tolerance: float, *, hurried: bool = False) -> Certificate:
+        """The certificate of a trained set-up."""
+        setup = replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh)) if hurried else setup
         residuals = certificate(setup.rows, setup.fresh, {**setup.scales, **setup.natural})
         values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
         blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
@@ -130,7 +126,7 @@ class Certificate:
     @property
     def systematic(self) -> list[LackOfFit]:
         """The patterns in misfits that neither chance nor rounding explains."""
-        return [each for each in self.patterns if each.score > _ALIKE and each.systematic > _NEGLIGIBLE]
+        return [each for each in self.patterns if each.significant and each.systematic > _NEGLIGIBLE]
 
     def not_finite(self) -> str:
         """What is not finite on fresh points, in a sentence; an empty one where all is."""

@@ -20,7 +20,7 @@ from sciml.models.grid import Sites, split
 from sciml.problem import Problem
 from sciml.problem.boundary_conditions import periodic_fields
 from sciml.problem.conditions import Term
-from sciml.problem.linearize import Linearization
+from sciml.problem.linearize import Jet
 from sciml.problem.structure import Asked
 from sciml.typing import Array
 
@@ -49,13 +49,13 @@ class Row:
 
 
 def sparse_slopes(
-    linear: Linearization, sites: Sites, offsets: Mapping[tuple[str, int], int], width: int, time: str | None = None
+    jets: Mapping[Jet, Tensor], sites: Sites, offsets: Mapping[tuple[str, int], int], width: int, time: str | None = None
 ) -> scipy.sparse.csr_array:
-    """The derivative of a residual at sites by nodal values, ``(m, width)``; by those alone that have an offset."""
+    """The derivative of a residual at sites by nodal values, ``(m, width)``, from those by jets."""
     data, places, columns = [np.zeros(0)], [np.zeros(0, dtype=int)], [np.zeros(0, dtype=int)]
-    for (name, index), slope in linear.jets.items():
-        passed, space = split(index, time)
-        if (name, passed) in offsets and bool(slope.any()):
+    for (name, index), slope in jets.items():
+        if bool(slope.any()):
+            passed, space = split(index, time)
             part = (scipy.sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo()
             data.append(part.data)
             places.append(part.coords[0])

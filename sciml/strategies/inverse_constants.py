@@ -31,7 +31,7 @@ from sciml.geometry import Box, Interior
 from sciml.jets import JetSpace, Supplier, jets_of
 from sciml.models import GridFunction, Scaled, Tiles as TilePolynomials, side_by_side
 from sciml.models.piecewise import Pieces
-from sciml.problem import Problem
+from sciml.problem import Problem, Unknown
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import Jet, gradients, per_point
@@ -46,6 +46,7 @@ from sciml.strategies.training import Training
 from sciml.typing import Array, MultiIndex
 from sciml.uncertainty.covariance import Inference, from_information, from_rows
 from sciml.uncertainty.error_bands import FieldCovariance
+from sciml.uncertainty.lack_of_fit import lack_of_fit
 
 # Steps on the constants of a law without derivatives; degrees by the number of coordinates; Newton's steps for the fields.
 _REGRESSION, _LINEARISED = LeastSquares(600, loss_tolerance=1e-14), LeastSquares(40)
@@ -61,9 +62,9 @@ _SLIGHT = 1e-6
 _MOST_NUMBERS = 50_000_000
 # How exact solutions are before the constants are known, and at least at the end; and there as a share of how far they scatter.
 _EXACT, _BENEATH = (1e-5, 1e-5), 0.05
-# Where less than this part of the squares of a column is explained other constants are looked at: so many for each, at most so
-# many, their raw numbers so far from the first ones.
-_EXPLAINED, _PLACES, _MOST_PLACES, _RANGE = 0.75, 16, 64, 2.0
+# Where neighbouring misfits have more than this part of a column's scatter in common other constants are looked at: a power of
+# two for one of them, and at most, their raw numbers so far from the first ones.
+_UNEXPLAINED, _PLACES, _MOST_PLACES, _RANGE = 0.5, 4, 6, 2.0
 # Coordinates from which on solutions are dear.
 _DEAR = 3
 
@@ -414,8 +415,12 @@ class OutputError:
             return
         # The first values are no estimates, and better than nothing where time ends.
         yield replace(self.candidate(here), solved=False)
-        for again in (False, True):
-            for reached in self.steps(self.elsewhere(here) if again else here):
+        for reached in self.steps(here):
+            here = reached
+            now = self.candidate(here)
+            yield now
+        if (other := self.elsewhere(here)) is not None:
+            for reached in self.steps(other):
                 here = reached
                 now = self.candidate(here)
                 yield now
@@ -442,35 +447,27 @@ class OutputError:
         return scattered(found.discrete.problem, found.discrete.trial, found.spread, self.work.seed)
 
     def elsewhere(self, here: Reached) -> Reached | None:
-        """Where measurements are met better than ``here``, of constants all over the range of theirs; None where they are met.
+        """Where measurements are met better than ``here``, of constants far from the first ones; None where they are met.
 
         Waves and oscillations have a minimum for every period that they are off by (global optimisation by multistart).
         """
-        objective = self._seen(here.solution, here.raw).objective()
-        explained = 1.0 - max(float(each) for name, each in objective.means().items() if is_measured(name))
-        if explained >= _EXPLAINED or self.stated is not self.work:
+        seen = self._seen(here.solution, here.raw)
+        patterns = (each for each in lack_of_fit(seen.rows, seen.train) if each.significant)
+        # Coefficients of series are found from constants that were looked for.
+        if self.stated is not self.work or not any(each.systematic > _UNEXPLAINED for each in patterns):
             return None
-        names = list(self.data.raw)
-        count = min(_PLACES * len(names), _MOST_PLACES)
-        # Of one constant the points are evenly spaced.
-        shares = (
-            (np.arange(count)[:, None] + 0.5) / count
-            if len(names) == 1
-            else qmc.Sobol(len(names), rng=self.work.seed).random(count)
-        )
-        best = here
-        for place in torch.from_numpy(_RANGE * (2.0 * shares - 1.0)).to(next(iter(here.raw.values()))):
-            raw = {name: self.data.raw[name].detach() + each for name, each in zip(names, place, strict=True)}
+        unknowns, best = self.data.problem.unknowns, here
+        for shares in _spread(len(unknowns), self.work.seed):
+            far = zip(unknowns.items(), shares, strict=True)
+            raw = {name: each.raw_of(_far(each, share)).to(here.raw[name]) for (name, each), share in far}
             found = self.reached(raw)
             best = best if found is None or not found.loss < best.loss else found
             if self.work.log.over():
                 break
         return None if best is here else best
 
-    def steps(self, here: Reached | None) -> Iterator[Reached]:
+    def steps(self, here: Reached) -> Iterator[Reached]:
         """Gauss and Newton's steps, as long as they lower the loss."""
-        if here is None:
-            return
         log, tangent, moved, slow, first = self.work.log, here.tangent, 0.0, False, 0
         for _ in range(_ROUNDS):
             # Slopes serve a little further on as well.
@@ -553,9 +550,10 @@ class OutputError:
     def _solved(self, raw: Mapping[str, Tensor]) -> Candidate | None:
         """The forward solution where constants have values, by the best way, and then on its tiles; or None."""
         if self.solves and self.work.log.over(ahead=self._took):
+            self.work.choices.append("NonlinearRegression: another solution would not have ended within the time that was left")
             return None
         best: Candidate | None = None
-        began = self.work.log.seconds
+        began, known = self.work.log.seconds, self._way is not None
         self.solves += 1
         problem = self.work.problem.unmeasured()
         values = {name: float(each.value(raw[name])) for name, each in problem.unknowns.items()}
@@ -573,7 +571,8 @@ class OutputError:
                 self._way = Tiles(on=model) if isinstance(model, TilePolynomials) else way
             if (best is not None and best.accepted) or self.work.log.stopped:
                 break
-        self._took = self.work.log.seconds - began
+        # Whoever looks for a way takes longer than those who know one.
+        self._took = self.work.log.seconds - began if known else 0.0
         return best
 
     def _tangent(self, here: Reached) -> Tangent | None:
@@ -616,7 +615,8 @@ class OutputError:
             found = from_information(
                 self.data.problem.unknowns, raw, np.diag(none), 1.0, 0.0, none, none + 1, none, measurements=rows
             )
-            now = replace(now, doubt="the constants are those that it began with: no step was taken")
+            said = [each for each in (now.doubt, "the constants are those that it began with: no step was taken") if each]
+            now = replace(now, doubt="; ".join(said))
         else:
             law, found = self.linear(here.raw, here.tangent), self.inferred(here, here.tangent, known=known)
             now = replace(now, spread=here.tangent.spread(found))
@@ -639,6 +639,21 @@ class OutputError:
     def how(self) -> str:
         """What was done, in words."""
         return f"constants by nonlinear regression, {self.solves} solutions at constants that have values"
+
+
+def _spread(count: int, seed: int) -> Array:
+    """Points of the unit cube of so many constants, ``(n, count)``: evenly spaced of one, Sobol's of several."""
+    if count == 1:
+        return (np.arange(2**_PLACES)[:, None] + 0.5) / 2**_PLACES
+    power = min(_PLACES + math.ceil(math.log2(count)), _MOST_PLACES)
+    return cast(Array, qmc.Sobol(count, rng=np.random.default_rng([seed, 12])).random_base2(power))
+
+
+def _far(unknown: Unknown, share: float) -> Tensor:
+    """A value within the bounds of a constant, or by raw numbers where it has not two."""
+    if unknown.lower is not None and unknown.upper is not None:
+        return torch.tensor(unknown.lower + share * (unknown.upper - unknown.lower), dtype=torch.float64)
+    return unknown.value(unknown.raw_initial() + _RANGE * (2.0 * share - 1.0)).detach()
 
 
 def _beside(here: Any, tables: Tensor) -> Scaled:

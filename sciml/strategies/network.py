@@ -117,7 +117,7 @@ class Train(Strategy):
             marched = self._marched(setup, stages, own.windows, training, own.seed)
             if marched.interrupted:
                 work.log.status, work.log.message = "interrupted", ""
-            setup, reached, solved = joined(setup, marched, own.seed), marched.worst, marched.complete
+            setup, reached, solved = joined(setup, marched, points, own.seed), marched.worst, marched.complete
         blind = own.windows is not None or work.log.ended
         errors, doubt = ({}, "") if blind else _estimated(setup, reached, own, given=self.model is not None)
         now = Candidate(setup, reached, solver, solved=solved, doubt=doubt, errors=errors)

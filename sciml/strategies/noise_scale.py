@@ -36,7 +36,7 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
     if sizes is None:
         return done, [f"too few measurements to find the size of the noise of {', '.join(wanted)}", *work.choices]
     rounds, settled = 1, False
-    while rounds < _PASSES and not done.ended and not settled:
+    while rounds < _PASSES and not done.ended and not settled and not work.log.over():
         work = work.on(measurements.with_sigma(sizes))
         try:
             again = solve(work)

@@ -355,6 +355,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
             work.choices.append(f"{way.name}: not tried, what was found is good enough")
             continue
         if best is not None and work.log.over():
+            work.choices.append(f"{way.name}: not tried, the time is over")
             return _as_it_ended(best, best, work.log)
         work.log.begin()
         before, last, said = best, None, len(work.choices)

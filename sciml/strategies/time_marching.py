@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,9 +43,9 @@ _MORE, _EQUAL = 0.2, 12
 _RELAXED = 3.0
 _HELD = 4096
 _BACK = 0.1
-# Doublings of a solution before it is said to blow up, each in such a part of the time of the one before at most; where it is
-# looked at.
-_DOUBLINGS, _SOONER, _PROBES = 3, 0.8, 1024
+# Doublings of a solution before it is said to blow up, each in such a part of the time of the one before at most; at how many
+# places, and at how many edges, it is looked at.
+_DOUBLINGS, _SOONER, _PROBES, _LATEST = 3, 0.8, 1024, 64
 # The relative residual of a window after which nothing goes on.
 HOPELESS = 1e-2
 
@@ -212,7 +213,7 @@ def continued(before: Scaled, after: Scaled) -> None:
         last.bias.copy_(last.bias * ratio + (before.offset - after.offset) / after.scale)
 
 
-def joined(setup: DiscreteProblem, marched: Marched, seed: int) -> DiscreteProblem:
+def joined(setup: DiscreteProblem, marched: Marched, points: Any, seed: int) -> DiscreteProblem:
     """The set-up of the problem with the windows' functions as its trial function, up to the time that they reach."""
     problem, time = setup.problem, str(setup.problem.time)
     order = max(1, *(problem.order(field, time) for field in problem.fields))
@@ -223,7 +224,8 @@ def joined(setup: DiscreteProblem, marched: Marched, seed: int) -> DiscreteProbl
     # Beyond it windows only continue: nothing is judged there, and who asks for values there is warned.
     reached = problem.on(problem.domain.between(time, marched.edges[0], marched.edges[-1]))
     generators = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
-    sets = (blocks_of(reached, reached.terms(), None, generator, setup.pulses) for generator in generators)
+    sets = [blocks_of(reached, reached.terms(), points, generator, setup.pulses) for generator in generators]
+    sets[-1] += blocks_of(reached, reached.implied_terms(), None, np.random.default_rng(seed))
     train, held, fresh = (tuple(block.to(trial.edges.device, setup.trial.offset.dtype) for block in blocks) for blocks in sets)
     return setup.with_trial(trial, problem=reached, train=train, held=held, fresh=fresh)
 
@@ -235,20 +237,21 @@ def blow_up_time(problem: Problem, trial: Windowed) -> float | None:
     the sum of those to come is finite. Where growth is exponential they all take as long.
     """
     points, within = problem.domain.inside(np.random.default_rng(0).random((_PROBES, len(problem.coordinates))))
-    at, edges = torch.from_numpy(points[within]).to(trial.edges), trial.edges.tolist()
-    times, sizes = list[float](), list[Array]()
-    for edge in reversed(edges):
+    at, times = torch.from_numpy(points[within]).to(trial.edges), trial.edges[-_LATEST:].tolist()
+    found = list[Array]()
+    for edge in times:
         at[:, trial.column] = edge
         with torch.no_grad():
-            sizes.insert(0, trial(at).abs().amax(0).numpy(force=True))
-        times.insert(0, edge)
-        if (grown := 2.0**_DOUBLINGS * sizes[0] <= sizes[-1]).any():
-            break
-    return min(filter(None, (_singular_at(times, own) for own in np.stack(sizes, axis=1)[grown])), default=None)
+            found.append(trial(at).abs().amax(0).numpy(force=True))
+    return min(filter(None, (_singular_at(times, own) for own in np.stack(found, axis=1))), default=None)
 
 
 def _singular_at(times: Sequence[float], sizes: Array) -> float | None:
     """Where the doublings of a size end; None where it does not grow from time to time, or not faster and faster."""
+    small = np.flatnonzero(2.0**_DOUBLINGS * sizes <= sizes[-1])
+    if not len(small):
+        return None
+    times, sizes = times[small[-1] :], sizes[small[-1] :]
     if not (np.isfinite(sizes).all() and sizes[0] > 0 and (np.diff(sizes) > 0).all()):
         return None
     halves = math.log(sizes[-1]) - math.log(2.0) * np.arange(_DOUBLINGS, -1, -1)

@@ -151,7 +151,7 @@ class TimeMarching(Strategy):
         ended = work.log.stopped and not marched.complete
         status = "interrupted" if marched.interrupted else work.log.status if ended else "converged"
         good = marched.complete and marched.worst <= HOPELESS
-        found = joined(work.discrete, marched, work.seed)
+        found = joined(work.discrete, marched, work.options.points, work.seed)
         verdict = Verdict() if slabs is None else slabs.verdict(marched.edges)
         slopes = slabs.sensitivities(marched.edges) if slabs is not None and marched.complete else ()
         if verdict.regular is not None:
@@ -199,6 +199,9 @@ class TimeMarching(Strategy):
                     raise
                 whole = replace(whole, complete=False, interrupted=True)
                 break
+            if whole is not None and work.log.stopped and len(marched.setups) == marched.failed == 1:
+                # Somebody wanted the end before a window after a change was solved.
+                break
             ended = methods[len(marched.escalated)]
             # Whether one method solved all windows.
             alone = not marched.escalated or marched.escalated[-1] <= first
@@ -208,6 +211,7 @@ class TimeMarching(Strategy):
             if not marched.complete or work.log.stopped:
                 break
         assert whole is not None
+        whole = replace(whole, complete=whole.edges[-1] >= end)
         changes = [each for number, each in enumerate(told) if not number or each[1] != told[number - 1][1]]
         how = "".join(f"{name} up to {time} = {at:.4g}, then " for (_, name), (at, _) in pairwise(changes)) + changes[-1][1]
         return whole, how, slabs

@@ -31,6 +31,9 @@ from sciml.uncertainty.model_selection import observations
 
 # Nearest neighbours of each measurement; measurements of a column at most; fewer say nothing.
 _NEIGHBOURS, _MOST, _FEWEST = 4, 20_000, 8
+# The standard errors that a correlation of neighbouring misfits lies from zero with a chance of 1e-4, of ten measurements and
+# more: such sums have longer tails than the normal density.
+_ALIKE = 4.4
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class LackOfFit:
     score: float
     systematic: float
     error: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.score > _ALIKE
 
     @property
     def said(self) -> str:

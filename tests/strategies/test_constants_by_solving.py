@@ -14,7 +14,7 @@ import sciml
 from sciml import d
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.strategies import Train
-from sciml.strategies.inverse_constants import OutputError, TableTangent
+from sciml.strategies.inverse_constants import OutputError, TableTangent, _far, _spread
 from sciml.strategies.select import select
 from sciml.strategies.tiles import sensitivities
 from sciml.uncertainty.covariance import Inference
@@ -254,11 +254,23 @@ def test_a_wave_of_another_speed_is_found(stated, true):
         assert abs(found["estimate"][name] - value) < 4 * found["standard_error"][name] < 0.05
 
 
-def test_no_other_constants_are_looked_at_where_data_are_explained(monkeypatch):
+def test_no_other_constants_are_looked_at_where_noise_alone_is_left(monkeypatch):
     solved, original = [], OutputError._solved
     monkeypatch.setattr(OutputError, "_solved", lambda own, raw: (solved.append(raw), original(own, raw))[1])
-    assert sciml.fit(Heated(), data=sample(noise=0.01)).success
+    solution = sciml.fit(Heated(), data=sample(noise=3.0))
+    # More than a quarter of the squares is noise.
+    assert solution.residuals.loc["data.u", "relative"] > 0.6
     assert 0 < len(solved) < 10
+
+
+def test_points_of_constants_lie_within_their_bounds():
+    one, low, both = (sciml.Unknown(0.1), sciml.Unknown(0.1, lower=0.0), sciml.Unknown(0.1, lower=0.0, upper=10.0))
+    values = [[float(_far(each, share)) for share in (0.0, 0.5, 1.0)] for each in (one, low, both)]
+    assert np.allclose(values, [[-0.1, 0.1, 0.3], [0.1 * np.exp(-2), 0.1, 0.1 * np.exp(2)], [0.0, 5.0, 10.0]])
+    for count, points in ((1, 16), (2, 32), (3, 64), (7, 64)):
+        found = _spread(count, 0)
+        assert found.shape == (points, count)
+        assert ((found > 0) & (found < 1)).all()
 
 
 def test_fields_that_conditions_do_not_determine_are_left_to_others():

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 
 import sciml
@@ -98,6 +99,18 @@ def test_a_rod_of_two_parts_is_solved_on_tiles():
     found = solution(x=x.numpy(), t=t.numpy())
     found = np.where(x < 0.4, found["u_a"], found["u_b"])
     assert np.abs(found - Wall().reference(x, t).numpy()).max() < 1e-3
+
+
+@pytest.mark.parametrize("when", [1, 3, 6, 10, 14])
+def test_an_end_before_or_after_a_change_is_where_windows_end(when):
+    seen = []
+    solution = sciml.fit(Wall(), callbacks=[lambda report: seen.append(report) or len(seen) >= when])
+    reached = float(solution.trial.edges[-1])
+    assert not solution.success
+    assert solution.bounds["t"] == (0.0, reached)
+    assert reached <= AT
+    assert f"it ended at t = {reached:.4g} of 1" in solution.message
+    assert solution.residuals["relative"].max() < 0.05
 
 
 def test_windows_of_two_marches_are_those_of_one():

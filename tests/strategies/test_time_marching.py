@@ -1,6 +1,7 @@
 """Windows whose lengths, ways of solving and degrees are chosen by residuals."""
 
 import math
+import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -166,7 +167,7 @@ def test_waves_on_a_grid_follow_solitons_to_many_digits():
     x, truth = fourier(problem, 128, 0.4, 4000)
     points = torch.stack([torch.from_numpy(x), torch.full((len(x),), 0.4, dtype=torch.float64)], dim=1)
     with torch.no_grad():
-        ours = joined(setup, found, 0).trial(points)[:, 0].numpy()
+        ours = joined(setup, found, None, 0).trial(points)[:, 0].numpy()
     assert np.linalg.norm(ours - truth) < 1e-7 * np.linalg.norm(truth)
 
 
@@ -240,27 +241,27 @@ def test_windows_that_are_given_back_do_not_count():
 
 
 class Given(torch.nn.Module):
-    """The one field of a window as a function of x and t."""
+    """The fields of a window as functions of x and t."""
 
-    def __init__(self, function):
+    def __init__(self, functions):
         super().__init__()
-        self.function = function
+        self.functions = functions
 
     def forward(self, points):
-        return self.function(*points.unbind(1))[:, None]
+        return torch.stack([each(*points.unbind(1)) for each in self.functions], dim=1)
 
 
-def growth(function, end):
-    """About when what follows a function up to an end becomes infinite."""
+def growth(end, *functions):
+    """About when fields that follow functions up to an end become infinite."""
     edges = (1 - np.geomspace(1, 1 - end, 61)).tolist()
-    trial = Windowed(edges, [Given(function) for _ in edges[1:]], column=1)
+    trial = Windowed(edges, [Given(functions) for _ in edges[1:]], column=1)
     return blow_up_time(sciml.gallery.problem("heat_rod"), trial)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_growth_by_any_power_of_the_time_that_is_left_ends(power):
-    found = growth(lambda x, t: (1 + x) * (1 - t) ** -power, 1 - 0.02 ** (1 / power))
-    assert found == pytest.approx(1.0, abs=0.02 ** (1 / power))
+    found = growth(1 - 0.02 ** (1 / power), lambda x, t: (1 + x) * (1 - t) ** -power)
+    assert found == pytest.approx(1.0, abs=0.05 * 0.02 ** (1 / power))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +278,14 @@ def test_growth_by_any_power_of_the_time_that_is_left_ends(power):
     ids=["exponential", "logistic", "swinging", "falling", "power", "zero", "not a number"],
 )
 def test_growth_that_does_not_end_is_none(function):
-    assert growth(function, 0.99) is None
+    assert growth(0.99, function) is None
+
+
+@pytest.mark.parametrize(
+    "beside", [lambda x, t: 0 * x, lambda x, t: torch.exp(200 * t), lambda x, t: 5 + 0 * x], ids=["zero", "faster", "still"]
+)
+def test_fields_beside_one_that_blows_up_do_not_hide_it(beside):
+    assert growth(0.98, beside, lambda x, t: (1 + x) / (1 - t)) == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.slow
@@ -294,8 +302,8 @@ def test_a_blow_up_in_the_plane_is_named():
         def flame(self, u, x, y, t):
             return d(u, t) - sciml.laplacian(u, x, y) - u**2
 
-    solution = sciml.fit(Flame(), seconds=40)
+    solution = sciml.fit(Flame(), seconds=60)
     assert not solution.success
-    assert "as solutions do that are infinite at about t = 0.0241" in solution.message
+    assert re.search(r"as solutions do that are infinite at about t = 0\.02[34]", solution.message)
     with pytest.raises(BlowUpError):
-        sciml.baseline(Flame(), time_limit=120)
+        sciml.baseline(Flame(), time_limit=300)
