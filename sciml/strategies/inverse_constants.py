@@ -550,7 +550,8 @@ class OutputError:
     def _solved(self, raw: Mapping[str, Tensor]) -> Candidate | None:
         """The forward solution where constants have values, by the best way, and then on its tiles; or None."""
         if self.solves and self.work.log.over(ahead=self._took):
-            self.work.choices.append("NonlinearRegression: another solution would not have ended within the time that was left")
+            if self.work.log.spent:
+                self.work.log.notes["constants"] = "another solution would have taken longer than what was left of the time"
             return None
         best: Candidate | None = None
         began, known = self.work.log.seconds, self._way is not None
