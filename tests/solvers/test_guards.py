@@ -413,7 +413,7 @@ def test_fault_56_a_real_allocator():
         "objective = crowded()\n"
         "objective.evaluate([objective.blocks[0].part(torch.arange(8))])\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (used + 40 * 2**20,) * 2)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 16 * 2**20,) * 2)\n"
         "loss, gradient, _ = objective.evaluate()\n"
         "print(objective.rows.portion.size, repr(float(loss)), repr(float(gradient.norm())))\n"
     )
