@@ -206,6 +206,15 @@ def blocks_of(
     return blocks
 
 
+def independent_sets(
+    problem: Problem, points: int | Mapping[str, int] | SpectralPoints | None, seed: int, pulses: Tensor
+) -> tuple[list[list[Collocation]], list[Collocation]]:
+    """Three independent sets of collocation points, to train, to judge by and to certify; and what else is only certified."""
+    generators = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
+    sets = [blocks_of(problem, problem.terms(), points, generator, pulses) for generator in generators]
+    return sets, blocks_of(problem, problem.implied_terms(), None, np.random.default_rng(seed))
+
+
 def built_model(model: nn.Module | None, problem: Problem, seed: int, choices: list[str], construction: Ansatz) -> nn.Module:
     """A copy of the model, built where that was left to us; the caller's generators are as they were afterwards."""
     inputs, outputs = len(problem.coordinates), len(problem.fields)

@@ -415,15 +415,10 @@ class OutputError:
             return
         # The first values are no estimates, and better than nothing where time ends.
         yield replace(self.candidate(here), solved=False)
-        for reached in self.steps(here):
+        for reached in self.descents(here):
             here = reached
             now = self.candidate(here)
             yield now
-        if (other := self.elsewhere(here)) is not None:
-            for reached in self.steps(other):
-                here = reached
-                now = self.candidate(here)
-                yield now
         if here.tangent is None or log.stopped:
             return
         # What is far smaller than the scatter of the fields moves no constant; equations are to hold however large that is.
@@ -446,15 +441,24 @@ class OutputError:
             return found.scatter
         return scattered(found.discrete.problem, found.discrete.trial, found.spread, self.work.seed)
 
-    def elsewhere(self, here: Reached) -> Reached | None:
-        """Where measurements are met better than ``here``, of constants far from the first ones; None where they are met.
+    def descents(self, here: Reached) -> Iterator[Reached]:
+        """Multistart: steps from the first constants, and from far ones where these explain measurements better."""
+        for here in self.steps(here):  # noqa: B020 - the last one is used below
+            yield here
+        if (other := self.elsewhere(here)) is not None:
+            yield from self.steps(other)
 
-        Waves and oscillations have a minimum for every period that they are off by (global optimisation by multistart).
+    def elsewhere(self, here: Reached) -> Reached | None:
+        """Global search: the best of constants far from the first ones; None where none is better, or nothing is missing.
+
+        Waves and oscillations have a minimum for every period that they are off by.
         """
+        # Coefficients of series are found from constants that were looked for.
+        if self.stated is not self.work:
+            return None
         seen = self._seen(here.solution, here.raw)
         patterns = (each for each in lack_of_fit(seen.rows, seen.train) if each.significant)
-        # Coefficients of series are found from constants that were looked for.
-        if self.stated is not self.work or not any(each.systematic > _UNEXPLAINED for each in patterns):
+        if not any(each.systematic > _UNEXPLAINED for each in patterns):
             return None
         unknowns, best = self.data.problem.unknowns, here
         for shares in _spread(len(unknowns), self.work.seed):
@@ -643,7 +647,7 @@ class OutputError:
 
 
 def _spread(count: int, seed: int) -> Array:
-    """Points of the unit cube of so many constants, ``(n, count)``: evenly spaced of one, Sobol's of several."""
+    """Sobol points of the unit cube of so many constants, ``(n, count)``; evenly spaced ones of one."""
     if count == 1:
         return (np.arange(2**_PLACES)[:, None] + 0.5) / 2**_PLACES
     power = min(_PLACES + math.ceil(math.log2(count)), _MOST_PLACES)

@@ -26,6 +26,7 @@ from sciml.solvers.discrete_problem import (
     blocks_of,
     built_model,
     device_of,
+    independent_sets,
 )
 from sciml.solvers.hard_constraints import construct
 from sciml.solvers.scaling import field_sizes, judged_sizes, term_sizes
@@ -68,15 +69,14 @@ def prepare(
     held_rows = None if measurements is None else _held_rows(measurements, problem, seed)
     known = prior_blocks(problem)
     sets, (narrow, stops) = [], pulses(problem)
-    for purpose, generator in enumerate(np.random.SeedSequence(seed).spawn(3)):
-        blocks = blocks_of(problem, terms, points, np.random.default_rng(generator), narrow)
+    drawn, implied = independent_sets(problem, points, seed, narrow)
+    for purpose, blocks in enumerate(drawn):
         if measurements is not None and held_rows is not None:
             keep = held_rows if purpose else ~held_rows
             blocks += data_blocks(
                 problem, measurements if not held_rows.any() else measurements.on(measurements.table.take(keep))
             )
         sets.append([*blocks, *known])
-    implied = blocks_of(problem, problem.implied_terms(), None, np.random.default_rng(seed))
     sets[-1] += implied
     if measurements is not None and held_rows is not None:
         table, unused = measurements.table, measurements.unused(problem)

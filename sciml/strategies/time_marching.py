@@ -29,7 +29,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import Observation
 from sciml.solvers import DiscreteProblem
-from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of
+from sciml.solvers.discrete_problem import CONDITION_WEIGHT, blocks_of, independent_sets
 from sciml.solvers.scaling import Sizes, field_sizes, term_sizes
 from sciml.typing import Array
 
@@ -223,9 +223,8 @@ def joined(setup: DiscreteProblem, marched: Marched, points: Any, seed: int) -> 
         return setup.with_trial(trial)
     # Beyond it windows only continue: nothing is judged there, and who asks for values there is warned.
     reached = problem.on(problem.domain.between(time, marched.edges[0], marched.edges[-1]))
-    generators = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(3))
-    sets = [blocks_of(reached, reached.terms(), points, generator, setup.pulses) for generator in generators]
-    sets[-1] += blocks_of(reached, reached.implied_terms(), None, np.random.default_rng(seed))
+    sets, implied = independent_sets(reached, points, seed, setup.pulses)
+    sets[-1] += implied
     train, held, fresh = (tuple(block.to(trial.edges.device, setup.trial.offset.dtype) for block in blocks) for blocks in sets)
     return setup.with_trial(trial, problem=reached, train=train, held=held, fresh=fresh)
 

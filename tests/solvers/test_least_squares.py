@@ -1,6 +1,7 @@
 """Least-squares solvers: classic test problems, linear problems to rounding, certificates that can fail."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -312,3 +313,21 @@ def test_a_merit_that_rises_by_rounding_is_not_searched_with_every_damping(same,
     method = DampedGaussNewton(1e-16, 0.1, 1e-16, 1e-16, tolerance=0.1, patience=2, same=same)
     method.minimise(linearise, lambda position: 1.0 + 1e-9 * next(looks), torch.zeros(3), 30)
     assert made == dampings
+
+
+def test_a_step_that_overflows_is_shortened_before_it_is_damped():
+    dampings = []
+
+    def linearise(position):
+        def step(damping):
+            dampings.append(damping)
+            return 100.0 - position
+
+        return step
+
+    method = DampedGaussNewton(1e-16, 0.1, 1e-16, 1e-16, tolerance=0.1)
+    found, _, steps = method.minimise(
+        linearise, lambda position: float((position - 100.0).square()) if position < 10 else math.inf, torch.zeros(()), 1
+    )
+    # One step, to a twenty-fifth of the way.
+    assert (float(found), steps, dampings) == (pytest.approx(4.0), 1, [1e-16])

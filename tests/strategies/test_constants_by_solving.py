@@ -236,6 +236,7 @@ class Damped(String):
         return d(u, t, t) + self.r * d(u, t) - self.c**2 * d(u, x, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stated", "true"), [(String, {"c": 1.7}), (Damped, {"c": 1.7, "r": 0.5})], ids=["speed", "and damping"]
 )

@@ -20,6 +20,17 @@ from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Budget, Candidate, Log, Strategy, search
 
 
+class Fixed(Strategy):
+    def candidates(self, work, best):
+        yield Candidate(None, 1e-3, "none")
+
+
+class Never(Strategy):
+    def candidates(self, work, best):
+        pytest.fail("the search went on")
+        yield
+
+
 @pytest.mark.parametrize("after", [2, 4])
 def test_ctrl_c_between_windows_is_no_success(after, monkeypatch):
     """What is known of the first windows is kept, and said to be that; no phase of training sees the interruption."""
@@ -44,29 +55,11 @@ def test_a_wish_for_the_end_outlives_a_strategy_that_has_nothing_to_add():
             work.log.status = "stopped"
             yield from ()
 
-    class Fixed(Strategy):
-        def candidates(self, work, best):
-            yield Candidate(None, 1e-3, "none")
-
-    class Never(Strategy):
-        def candidates(self, work, best):
-            pytest.fail("the search went on")
-            yield
-
     found = search([Fixed(), Silent(), Never()], workspace(Decay()))
     assert (found.residual, found.status) == (1e-3, "stopped")
 
 
 def test_no_strategy_begins_when_the_budget_is_spent():
-    class Fixed(Strategy):
-        def candidates(self, work, best):
-            yield Candidate(None, 1e-3, "none")
-
-    class Never(Strategy):
-        def candidates(self, work, best):
-            pytest.fail("the search went on")
-            yield
-
     work = workspace(Decay())
     work.log.budget = Budget(seconds=0.0)
     found = search([Fixed(), Never()], work)

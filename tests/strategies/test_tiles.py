@@ -200,6 +200,35 @@ def test_a_grid_that_memory_does_not_hold_is_not_laid(monkeypatch):
         sciml.fit(FourHoles(), strategy=Tiles(2000, 8), memory=1e9)
 
 
+class Layer(sciml.Problem):
+    domain = SQUARE
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x: 5 * (x + 0.5), on=domain.boundary)]
+
+    @sciml.equation
+    def layer(self, u, x, y):
+        return sciml.laplacian(u, x, y) - 1e6 * torch.sinh(u)
+
+
+def test_rows_of_nonlinear_problems_are_weighted_about_a_solution():
+    work = workspace(Layer())
+    space = tiles._space(work, (2, 1), 2)
+    trial = work.discrete.with_model(space.model).trial
+    right = space.model.centers[:, 0] > 0
+
+    def ratio(high):
+        """Of the weights elsewhere to those where the field, constant on each tile, is 5 and not 0."""
+        coefficients = torch.zeros_like(space.model.coefficients)
+        coefficients[:, 0, 0] = (torch.where(high, 5.0, 0.0) - trial.offset[0]) / trial.scale[0]
+        rows = TileRows(space.problem, space, trial, [0], about=coefficients)
+        weights = next(each for site, each in zip(rows._sites, rows._weights, strict=True) if site.term.name == "layer")
+        return float(weights[~high].mean() / weights[high].mean())
+
+    # Slopes are cosh(5) = 74 to 1, but for what is added to the fields.
+    assert 30 < ratio(right) < 150
+    assert 30 < ratio(~right) < 150
+
+
 def test_the_condensed_step_is_the_least_squares_solution():
     """Against NumPy's on the same dense rows."""
     work = workspace(FourHoles())
