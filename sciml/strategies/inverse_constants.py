@@ -19,8 +19,8 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
+import scipy
 import torch
-from scipy.stats import qmc
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -651,7 +651,7 @@ def _spread(count: int, seed: int) -> Array:
     if count == 1:
         return (np.arange(2**_PLACES)[:, None] + 0.5) / 2**_PLACES
     power = min(_PLACES + math.ceil(math.log2(count)), _MOST_PLACES)
-    return cast(Array, qmc.Sobol(count, rng=np.random.default_rng([seed, 12])).random_base2(power))
+    return cast(Array, scipy.stats.qmc.Sobol(count, rng=np.random.default_rng([seed, 12])).random_base2(power))
 
 
 def _far(unknown: Unknown, share: float) -> Tensor:
