@@ -50,6 +50,8 @@ from sciml.typing import Array
 _NEVER = -1000.0
 # Points of each side, and so near to a boundary, as a share of the diameter, that they lie on it.
 _LOOKED_AT, _ON = 64, 1e-8
+# Exponentials that a determinant is taken of, and parts that are rounding.
+_WAVES, _ROUNDING = 8, 1e-11
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def miscounted(problem: Problem, measured: bool = False) -> list[str]:
         counted, too_many = system.mistakes(measured), system.mistakes(measured=True)
         # What lacks conditions lacks them for its level, too.
         lacks = measured or any(each not in too_many for each in counted) or (between and system.part)
-        found += counted if lacks else counted + system.levels()
+        found += counted if lacks else counted + (system.dependent() or system.levels())
     return found + between
 
 
@@ -246,6 +248,37 @@ class _System:
                     f"sciml.Mean({field}=0.0), or sciml.Point({field}=..., at=...)"
                 )
         return found
+
+    def dependent(self) -> list[str]:
+        """Equations of constant coefficients whose characteristic determinant vanishes: a function of all coordinates is free.
+
+        Where the determinant of ``L(s)``, the equations on ``exp(s . x)``, is zero for every ``s``, some operator ``M`` has
+        ``L M = 0``, and the fields ``M phi`` of any ``phi`` that vanishes near the boundary may be added to a solution.
+        """
+        names = [name for name in self.problem.coordinates if name not in self.problem.promoted]
+        widths = np.array([self.problem.domain.half_widths[name] for name in names])
+        waves = np.random.default_rng(0).uniform(0.5, 2.0, (_WAVES, len(names))) / widths
+        symbols = np.zeros((_WAVES, len(self.fields), len(self.fields)))
+        for row, each in enumerate(self.equations):
+            for (field, index), values in self.problem.system.slopes(each.term).items():
+                if values.ndim > 1 or bool(((values - values[0]).abs() > _ROUNDING * values.abs().amax()).any()):
+                    return []
+                powers = [index.count(name) for name in names]
+                symbols[:, row, self.fields.index(field)] += float(values[0]) * np.prod(waves**powers, axis=1)
+        if not symbols.any(axis=2).all():
+            # An unknown that starts at zero may hide what an equation contains.
+            return []
+        for axis in (2, 1, 2, 1):
+            symbols /= np.maximum(np.abs(symbols).max(axis=axis, keepdims=True), np.finfo(float).tiny)
+        _, sizes, right = np.linalg.svd(symbols)
+        if np.any(sizes[:, -1] > _ROUNDING * sizes[:, 0]):
+            return []
+        free = [field for field, shares in zip(self.fields, np.abs(right[:, -1]).T, strict=True) if shares.max() > _ROUNDING]
+        return [
+            f"{listed(free)} {'is' if len(free) == 1 else 'are'} determined up to a function of {listed(names)}: the equations "
+            f"{listed([each.term.name for each in self.equations])} follow from each other in part, as those of a potential "
+            "whose curl alone counts; add what fixes it, such as the equation d(a, x) + d(b, y)"
+        ]
 
     def _in_time(self, time: str, *, only: bool) -> list[str]:
         """Too few or too many conditions in time, which may be the ``only`` coordinate."""

@@ -188,6 +188,35 @@ def test_a_pressure_without_a_level_is_told():
     assert "u is determined up to a constant" in condition_warnings(insulated)[0]
 
 
+def test_equations_that_follow_from_each_other_leave_a_function_free():
+    """The curl of a potential determines no potential; its divergence beside it does, and so do other laws of two fields."""
+
+    def along(self, a, b, x, y):
+        return d(d(b, x) - d(a, y), y) + y
+
+    def across(self, a, b, x, y):
+        return -d(d(b, x) - d(a, y), x) - x
+
+    def gauge(self, a, b, x, y):
+        return d(a, x) + d(b, y)
+
+    held = [sciml.Dirichlet(b=0.0, on=SQUARE.faces("x")), sciml.Dirichlet(a=0.0, on=SQUARE.faces("y"))]
+    (sentence,) = condition_warnings(made(SQUARE, held, ("a", "b"), along=along, across=across))
+    assert sentence.startswith("'a', 'b' are determined up to a function of 'x', 'y': the equations 'along', 'across'")
+    assert condition_warnings(made(SQUARE, held, ("a", "b"), along=along, across=across, gauge=gauge)) == []
+
+    def grows(self, u, v, t):
+        return d(u, t) - v
+
+    def again(self, u, v, t):
+        return 1e-6 * (d(u, t, t) - d(v, t))
+
+    (sentence,) = condition_warnings(
+        made(sciml.Interval(t=(0, 1)), [sciml.Initial(u=0.0, u_t=0.0)], ("u", "v"), grows=grows, again=again)
+    )
+    assert sentence.startswith("'u', 'v' are determined up to a function of 't'")
+
+
 def test_an_algebraic_differential_system_takes_what_its_structure_says():
     class Pendulum(sciml.Problem):
         """In Cartesian coordinates, held by a force: four derivatives, two degrees of freedom."""
