@@ -207,6 +207,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     unknown |= free_directions(judged.setup, options.seed) if whole else {}
     reasons += dict.fromkeys(unknown.values())
     errors |= dict.fromkeys(unknown, 1.0)
+    if whole and not (errors or reasons) and setup.measurements is None and best.residual > options.largest_error:
+        reasons.append(
+            f"its error cannot be estimated, and a residual of {best.residual:.1e} of its natural size says little of it"
+        )
     # Within the budget it may be that nothing better was found, but what was found is good enough.
     short = spent and not (best.solved and errors)
     if whole and not short and not reasons and setup.measurements is None:

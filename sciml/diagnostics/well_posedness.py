@@ -265,8 +265,8 @@ class _System:
                     return []
                 powers = [index.count(name) for name in names]
                 symbols[:, row, self.fields.index(field)] += float(values[0]) * np.prod(waves**powers, axis=1)
-        if not symbols.any(axis=2).all():
-            # An unknown that starts at zero may hide what an equation contains.
+        if not (symbols.any(axis=2).all() and np.isfinite(symbols).all()):
+            # An unknown that starts at zero may hide what an equation contains, and an overflow what it is.
             return []
         for axis in (2, 1, 2, 1):
             symbols /= np.maximum(np.abs(symbols).max(axis=axis, keepdims=True), np.finfo(float).tiny)

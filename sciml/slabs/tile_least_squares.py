@@ -20,9 +20,9 @@ from sciml.slabs.nested_dissection import BlockCholesky
 
 CPU = torch.device("cpu")
 _RIDGE = 1e-13
-# Combinations whose rows are smaller than that are left out.
-_UNSEEN = 1e-10
-_REFINEMENTS, _REFINED = 30, 1e-13
+# Combinations whose rows are smaller than that are left out: what they would do is what no refinement takes from the rows.
+_UNSEEN = 1e-13
+_REFINEMENTS, _REFINED = 120, 1e-13
 # Inverse iterations for the smallest singular value: where it is none to speak of, the first finds it.
 _INVERSE = 3
 # What coefficients leave of an unknown's rows, as a share, where they can imitate it.
@@ -120,9 +120,10 @@ class TileLinearization:
         return True
 
 
-def combinations(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def combinations(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]], unseen: float = _UNSEEN) -> tuple[Tensor, Tensor]:
     """Orthonormalization: for each tile coefficients ``(T, w, r)`` of combinations with orthonormal rows, and their number.
 
+    Those whose rows are smaller than a part ``unseen`` of the largest are left out.
     Of complex rows the real and the imaginary parts are rows of their own.
     """
     # What rows hardly see is left out: fields that live elsewhere, polynomials that are large outside the domain alone.
@@ -140,7 +141,7 @@ def combinations(slopes: Tensor, joined: Sequence[tuple[Tensor, Tensor]]) -> tup
         names, counts = torch.unique_consecutive(tiles[order], return_counts=True)
         condense(triangles, names, pad_sequence(own[order].split(counts.tolist()), batch_first=True).flatten(1, 2))
     _, sizes, right = torch.linalg.svd(triangles)
-    seen = sizes > _UNSEEN * sizes[:, :1].clamp_min(1e-300)
+    seen = sizes > unseen * sizes[:, :1].clamp_min(1e-300)
     ranks = seen.sum(1)
     turn = right.mH * torch.where(seen, 1 / sizes, torch.zeros_like(sizes))[:, None]
     return turn[:, :, : int(ranks.max())].contiguous(), ranks

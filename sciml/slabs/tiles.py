@@ -23,6 +23,8 @@ from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
 _REFINEMENTS = 2
+# Two of these do not bring back what smaller rows lose, as they do where tiles are at rest.
+_UNSEEN = 1e-10
 # What of a field's own rate one that an equation couples may be to be left out.
 _WEAK = 1.0
 
@@ -45,7 +47,7 @@ class TilePreconditioner:
         self._slots = self._numbered([evaluated[k].values.shape[2] for k in self._alone])
         values = slab.length * slab.stages.eigenvalues
         # Eigenvalues differ little: what is orthonormal for their mean is nearly so for all.
-        known = combinations(*self._rows(evaluated, _simplest(values.mean())))
+        known = combinations(*self._rows(evaluated, _simplest(values.mean())), _UNSEEN)
         self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), known, accelerator) for each in values]
         for solver in self._solvers:
             solver.factor()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
@@ -65,6 +65,8 @@ _NEAREST = 0.1
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
 _SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
+# How many times what rounding of the coefficients leaves of an equation least squares on cut tiles may leave.
+_AMPLIFIED = 1e3
 # How many natural sizes a field may have that is not chance.
 _HUGE = 100.0
 # Damping that leaves directions that no row sees where they are, and moves others by as little.
@@ -157,7 +159,7 @@ class Tiles(Strategy):
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         so_far = _Refinements()
-        began, dearest, alike = work.log.seconds, math.inf, True
+        began, dearest, alike, first = work.log.seconds, math.inf, True, 0.0
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
@@ -199,14 +201,12 @@ class Tiles(Strategy):
             # Without anything to compare with, or where no step is known, what is left on the rows has to do.
             judged = max(relative(solved) if last is None or not so_far.change else max(at_most.values()), level.jump, hidden)
             name = f"Tiles({model.extra_repr()})"
-            # The change says how good the tiles before were, which may have seemed better than they are.
-            better = found is None or last is None or judged < (1.0 if model.alike else _SEEMED) * found.residual
             judge = f"the last refinement changed the fields by {so_far.change:.1e} of their size"
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             solved = judged_apart(solved, space.regular)
             unsolved = _unsolved(solved)
-            stalled = so_far.stalled(unsolved, space.singular)
+            stalled = so_far.stalled(unsolved, space.singular, partial(_rounding, solved))
             apart = f"; {SINGULAR}" if space.singular else ""
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
@@ -221,8 +221,15 @@ class Tiles(Strategy):
                 )
             if level.loosest < _HARDLY:
                 # What is left moves the fields that far along the direction.
-                far = {name: 1.0 if adrift else unsolved / level.loosest * level.shares[name] for name in adrift or at_most}
+                moved = {name: unsolved / level.loosest * share for name, share in level.shares.items()}
+                far = dict.fromkeys(adrift, 1.0) or moved
                 at_most |= {name: max(each, at_most.get(name, 0.0)) for name, each in far.items()}
+                first = max(moved.values()) if last is None else first
+            # The change says how good the tiles before were, which may have seemed better than they are; so may the first ones,
+            # judged by residuals alone, where these hardly see what finer tiles do.
+            seemed = (1.0 if model.alike else _SEEMED) * max(0.0 if found is None else found.residual, 0.0 if adrift else first)
+            better = found is None or last is None or judged < seemed
+            first = 0.0 if better and last is not None else first
             solver = "GaussNewton" if level.steps > 1 else "LinearLeastSquares"
             now = Candidate(solved, judged, solver, reason, at_most=at_most, regular=space.regular if space.singular else None)
             # Corrections by smooth functions say nothing of singular ones.
@@ -374,10 +381,11 @@ class _Refinements:
         """Whether residuals see some direction by rounding alone."""
         return self.seen[-1] < _ROUNDED
 
-    def stalled(self, residual: float, singular: bool) -> str:
+    def stalled(self, residual: float, singular: bool, rounding: Callable[[], float]) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
 
-        Where there is a solution residuals fall with the changes, whatever the order; where there is none, they have a limit.
+        Where there is a solution residuals fall with the changes, whatever the order, down to what ``rounding`` leaves; where
+        there is none, they have a limit.
         """
         earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
         least = min((found for _, found in self.residuals), default=math.inf)
@@ -388,6 +396,7 @@ class _Refinements:
             or not math.isfinite(residual)
             or residual > _RISES * least
             or residual < max(_SLOW if singular else _NOISE, self.change, min(earlier) / _STALLS)
+            or residual < rounding()
         ):
             self.stuck = 0
             return ""
@@ -614,6 +623,20 @@ def _unsolved(found: DiscreteProblem) -> float:
     means = found.objective(found.fresh).means()
     # Conditions weigh more; means are told by points whose own error does not fall.
     return math.sqrt(max(float(means[name]) for name in found.problem.equations))
+
+
+def _rounding(found: DiscreteProblem) -> float:
+    """What rounding may leave of an equation, as a share of its natural size: fourth derivatives on small tiles have much."""
+    coefficients = cast(TilePolynomials, found.trial.model).coefficients
+    kept, exact = coefficients.clone(), found.rows.numbers(found.fresh)
+    noise = torch.randn(kept.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(kept)
+    try:
+        coefficients.add_(torch.finfo(kept.dtype).eps * kept.abs().amax((1, 2), keepdim=True) * noise)
+        moved = found.rows.numbers(found.fresh)
+    finally:
+        coefficients.copy_(kept)
+    sizes = {name: float((moved[name] - exact[name]).square().mean().sqrt()) for name in found.problem.equations}
+    return _AMPLIFIED * max(size / found.scales[name] for name, size in sizes.items())
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:

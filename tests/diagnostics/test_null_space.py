@@ -221,25 +221,28 @@ def test_where_there_is_no_solution_refinements_agree_and_residuals_stay(problem
 
 
 def test_residuals_that_stay_are_told():
-    refined = _Refinements()
+    refined, exactly = _Refinements(), {"rounding": lambda: 0.0}
     for change, residual in ((math.inf, 3e-3), (1e-1, 4e-3), (2e-2, 3.1e-3)):
         refined.change = change
-        assert refined.stalled(residual, singular=False) == ""
+        assert refined.stalled(residual, singular=False, **exactly) == ""
     refined.change = 1e-4
-    assert "no solution" in refined.stalled(3e-3, singular=True)
+    assert "no solution" in refined.stalled(3e-3, singular=True, **exactly)
     refined.change = 1e-5
-    assert refined.stalled(1e-4, singular=False) == ""
+    assert refined.stalled(1e-4, singular=False, **exactly) == ""
     refined.change = 1e-6
-    assert "no solution" in refined.stalled(1e-4, singular=False)
-    assert refined.stalled(1e-4, singular=True) == ""
+    assert "no solution" in refined.stalled(1e-4, singular=False, **exactly)
+    # What rounding may leave says nothing.
+    assert refined.stalled(1e-4, singular=False, rounding=lambda: 2e-4) == ""
+    assert "no solution" in refined.stalled(1e-4, singular=False, **exactly)
+    assert refined.stalled(1e-4, singular=True, **exactly) == ""
     # Beside corners that bound no second derivatives residuals fall slowly.
     slow = _Refinements()
     for change, residual in ((math.inf, 1.5e-3), (1.6e-4, 1.06e-4), (2.8e-7, 9.1e-5)):
         slow.change = change
-        assert slow.stalled(residual, singular=False) == ""
+        assert slow.stalled(residual, singular=False, **exactly) == ""
     # Where the equations held before they have a solution.
     refined.change = 1e-7
-    assert refined.stalled(0.1, singular=False) == ""
+    assert refined.stalled(0.1, singular=False, **exactly) == ""
 
 
 def test_changes_that_fall_slowly_count_all_that_come():
