@@ -56,8 +56,10 @@ def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, o
     except (SciMLError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        raise ProblemError(
-            f"{what} failed: {type(error).__name__}: {error}; it receives torch tensors of shape (n,), so use torch's "
-            "functions (torch.sin, not math.sin or numpy.sin), or torch.from_numpy(f(x.detach().numpy())) for a function f of "
-            "coordinates alone that torch lacks"
-        ) from error
+        hint = (
+            "it receives torch tensors of shape (n,), so use torch's functions (torch.sin, not math.sin or numpy.sin), or "
+            "torch.from_numpy(f(x.detach().numpy())) for a function f of coordinates alone that torch lacks"
+        )
+        if isinstance(error, ValueError) and "to unpack" in str(error) and "normal" in arguments:
+            hint = "normal has a component for each coordinate of the domain, time included: nx, ny, _ = normal of x, y and t"
+        raise ProblemError(f"{what} failed: {type(error).__name__}: {error}; {hint}") from error

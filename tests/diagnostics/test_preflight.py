@@ -336,3 +336,22 @@ def test_coefficients_that_jump_in_another_coordinate_are_no_mistake():
             return d(torch.where(x < 0.37, 1.0, 8.0).to(x) * u, t) - d(u, x, x)
 
     assert sciml.preflight(Layers()) == ()
+
+
+def test_a_normal_has_a_component_for_time_too():
+    class Wall(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=0.0)]
+
+        @sciml.equation
+        def heat(self, u, x, y, t):
+            return d(u, t) - sciml.laplacian(u, x, y)
+
+        @sciml.condition(on=domain.faces("x", "y"))
+        def cooled(self, u, x, y, t, normal):
+            nx, ny = normal
+            return nx * d(u, x) + ny * d(u, y) + u
+
+    with pytest.raises(ProblemError, match="normal has a component for each coordinate of the domain, time included"):
+        sciml.fit(Wall(), sciml.MLP(8))

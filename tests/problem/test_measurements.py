@@ -1,5 +1,7 @@
 """What columns measure, how they scatter, and what follows for unknowns: the network's fit against SciPy's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -169,6 +171,9 @@ def test_what_is_saved_is_read_again(tmp_path):
 def test_no_standard_errors_without_data():
     with pytest.raises(ProblemError, match="from a fit without data"):
         sciml.fit(Cooling(rate=0.8)).standard_error(t=1.0)
+    solution = sciml.fit(Cooling(), data={"t": T, "u": TRUE + 0.05 * rng().normal(size=len(T))})
+    with pytest.raises(ProblemError, match="kept the scatter of its constants alone"):
+        replace(solution, spread=None).standard_error(t=1.0)
 
 
 @pytest.mark.parametrize(
