@@ -23,6 +23,10 @@ _ROUNDING = 2.0**-52
 # Attempts at a size, and how far from one what it reaches may be; powers of the size that grow too little, and too fast.
 _ATTEMPTS, _SURELY = 12, 0.8
 _BOUNDED, _STEEP = 0.25, 4.0
+# From what factor on the power is looked at first, by a step of another one.
+_FAR, _FIRST_STEP = 1e4, 100.0
+# What may be rounding of what a size of one reaches.
+_NO_DIGIT = 1e-14
 # How much steeper half a wave between two walls is than random jets, which vary over half the extent.
 _FASTER = math.pi / 2
 
@@ -80,15 +84,19 @@ def _balanced(
             moved = residuals({name: size})
             return _FASTER * max((_typical(moved[each] - others[each]) / bound for each, bound in bounds.items()), default=0.0)
 
-        sizes = {name: size for name in silent if (size := _at_one(partial(reached, name))) > 0}
+        largest = max(found.values())
+        sizes = {name: size for name in silent if (size := _at_one(partial(reached, name), largest)) > 0}
         # What nothing drives has no size: it may be one.
         found.update(sizes or dict.fromkeys(silent, 1.0))
     return found
 
 
-def _at_one(reached: Callable[[float], float]) -> float:
-    """Where a growing function of a size is 1, about, by the secant method on logarithms; 0 where it is zero."""
-    size, power = 1.0, 1.0
+def _at_one(reached: Callable[[float], float], otherwise: float) -> float:
+    """Where a growing function of a size is 1, about, by the secant method on logarithms; 0 where it is zero.
+
+    It begins at 1, or at another size where that is too small for any digit.
+    """
+    size, power = 1.0 if reached(1.0) > _NO_DIGIT else otherwise or 1.0, 1.0
     before: tuple[float, float] | None = None
     for _ in range(_ATTEMPTS):
         value = reached(size)
@@ -100,10 +108,14 @@ def _at_one(reached: Callable[[float], float]) -> float:
                 # However large it is, it comes to no more.
                 return before[0]
             power = min(power, _STEEP)
+        factor = value ** (-1 / power)
+        if before is None and not 1 / _FAR < factor < _FAR:
+            # With another power it would end far beyond, where a law such as gravity's no longer sees the size.
+            factor = _FIRST_STEP ** math.copysign(1, factor - 1)
         before = size, value
         if _SURELY < value < 1 / _SURELY:
             break
-        size *= value ** (-1 / power)
+        size *= factor
     return size
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -249,3 +251,30 @@ def test_ctrl_c_keeps_the_windows_that_were_solved(where, monkeypatch):
     full = sciml.fit(VanDerPol())
     t = np.linspace(0, float(solution.trial.edges[1]), 20)
     assert np.allclose(solution(t=t)["u"], full(t=t)["u"], atol=1e-6)
+
+
+@pytest.mark.parametrize(("radius", "pull"), [(1.0, 1.0), (7e6, 3.986e14), (1.496e11, 1.327e20)], ids=["one", "Earth", "Sun"])
+def test_an_orbit_in_any_unit(radius, pull):
+    """The size of what starts at zero was sought by a step that led beyond where gravity sees it: 150 % off in metres."""
+    speed = math.sqrt(pull / radius)
+
+    class Orbit(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2 * math.pi * radius / speed))
+        fields = ["x", "y"]
+        conditions = [sciml.Initial(x=radius, y=0.0, x_t=0.0, y_t=speed)]
+
+        @sciml.equation
+        def along(self, x, y, t):
+            return d(x, t, t) + pull * x / (x * x + y * y) ** 1.5
+
+        @sciml.equation
+        def across(self, x, y, t):
+            return d(y, t, t) + pull * y / (x * x + y * y) ** 1.5
+
+        def reference(self, t):
+            turned = speed / radius * t
+            return {"x": radius * torch.cos(turned), "y": radius * torch.sin(turned)}
+
+    solution = sciml.fit(Orbit())
+    assert solution.success
+    assert max(solution.error().values()) < 1e-7
