@@ -157,3 +157,30 @@ def test_what_nothing_drives_may_be_one():
             return d(u, x, x)
 
     assert sizes(Flat()) == {"u": 1.0}
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 1e7])
+def test_a_field_of_any_size_between_zeros(size):
+    """From a size of one a cubic term led beyond all of it: zero was returned for fields of 1e-9, as a success on tiles."""
+
+    def exact(x):
+        return size * torch.sin(torch.pi * x) * (1 + x)
+
+    class Small(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0)]
+
+        def law(self, u, x):
+            return d(u, x, x) - 20 * u * (u / size) ** 2 - 3 * u * torch.exp(-u / size)
+
+        @sciml.equation
+        def balance(self, u, x):
+            return self.law(u, x) - self.law(exact(x), x)
+
+        def reference(self, x):
+            return exact(x)
+
+    solution = sciml.fit(Small())
+    assert solution.success
+    assert solution.error()["u"] < 1e-10
