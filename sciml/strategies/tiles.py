@@ -221,7 +221,7 @@ class Tiles(Strategy):
                 )
             if level.loosest < _HARDLY:
                 # What is left moves the fields that far along the direction.
-                moved = {name: unsolved / level.loosest * share for name, share in level.shares.items()}
+                moved = {name: unsolved / max(level.loosest, 1e-300) * share for name, share in level.shares.items()}
                 far = dict.fromkeys(adrift, 1.0) or moved
                 at_most |= {name: max(each, at_most.get(name, 0.0)) for name, each in far.items()}
                 first = max(moved.values()) if last is None else first
