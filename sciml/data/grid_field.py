@@ -35,10 +35,13 @@ class GridField:
         values: at the nodes, with a dimension for each axis.
         order: 1, 3 or 5: linear, cubic or quintic.
         name: for messages.
+        beyond: what it is beyond the grid: ``"error"``, or ``"nearest"``, the value at the nearest end, for tables of a law
+            such as k(T): a search passes through fields far from the solution. Whether this stays within the table is for
+            the caller to look at.
 
     Raises:
         DataError: nodes that do not increase, as many values as there are not nodes, values that are not finite, too few nodes
-            for the order; when it is called: places beyond the grid.
+            for the order, another word for ``beyond``; when it is called: places beyond the grid.
 
     Example:
         >>> import numpy as np, torch, sciml
@@ -51,12 +54,16 @@ class GridField:
     Reference: C. de Boor, A Practical Guide to Splines, Springer 2001.
     """
 
-    def __init__(self, axes: Mapping[str, Any], values: Any, order: int = 3, name: str = "the field") -> None:
-        self.name, self.order = name, order
+    def __init__(
+        self, axes: Mapping[str, Any], values: Any, order: int = 3, name: str = "the field", *, beyond: str = "error"
+    ) -> None:
+        self.name, self.order, self.beyond = name, order, beyond
         self.nodes = {key: np.asarray(nodes, dtype=float) for key, nodes in axes.items()}
         self.values = np.asarray(values, dtype=float)
         if order not in (1, 3, 5):
             raise DataError(f"{name}: order must be 1, 3 or 5; given: {order!r}")
+        if beyond not in ("error", "nearest"):
+            raise DataError(f"{name}: beyond must be 'error' or 'nearest'; given: {beyond!r}")
         shape = tuple(len(nodes) for nodes in self.nodes.values())
         if self.values.shape != shape:
             raise DataError(f"{name} needs {' x '.join(map(str, shape))} values, as many as nodes; given: {self.values.shape}")
@@ -72,7 +79,16 @@ class GridField:
         self._spline = TensorSpline([(nodes, order, None) for nodes in self.nodes.values()], self.values[None])
 
     @classmethod
-    def read(cls, path: str | Path, value: str, coordinates: Sequence[str], *, order: int = 3, **options: Any) -> GridField:
+    def read(
+        cls,
+        path: str | Path,
+        value: str,
+        coordinates: Sequence[str],
+        *,
+        order: int = 3,
+        beyond: str = "error",
+        **options: Any,
+    ) -> GridField:
         """A field from a CSV, HDF5, NetCDF, Parquet or MATLAB file with a row, or an entry, for each node of a full grid.
 
         Args:
@@ -80,6 +96,7 @@ class GridField:
             value: the column, or dataset, of the field.
             coordinates: those of the nodes, in the order of the calls' arguments.
             order: of the interpolation.
+            beyond: what it is beyond the grid, as for the class.
             options: of ``sciml.read``.
 
         Raises:
@@ -109,13 +126,15 @@ class GridField:
                 raise DataError(f"{path}: {value!r} is no full grid of {listed(list(coordinates))}: the node {at} {what}")
         values = np.empty(shape)
         values[places] = given
-        return cls(dict(zip(coordinates, nodes, strict=True)), values, order, f"{value!r} of {Path(path).name}")
+        return cls(dict(zip(coordinates, nodes, strict=True)), values, order, f"{value!r} of {Path(path).name}", beyond=beyond)
 
     def __call__(self, *coordinates: Any) -> Tensor:
         """Values at places, tensors or numbers that broadcast, one argument for each axis."""
         if len(coordinates) != len(self.nodes):
             raise DataError(f"{self.name} takes {listed(list(self.nodes))}; given: {len(coordinates)} arguments")
         places = torch.broadcast_tensors(*(torch.as_tensor(each, dtype=torch.float64) for each in coordinates))
+        if self.beyond == "nearest":
+            places = tuple(x.clamp(nodes[0], nodes[-1]) for nodes, x in zip(self.nodes.values(), places, strict=True))
         for (key, nodes), x in zip(self.nodes.items(), places, strict=True):
             self._check(key, nodes, x.detach())
         return self._spline(torch.stack([each.reshape(-1) for each in places], dim=1))[:, 0].reshape(places[0].shape)
@@ -127,7 +146,8 @@ class GridField:
             if bool(wrong.any()):
                 raise DataError(
                     f"{self.name} is given for {key} from {low:g} to {high:g} and asked for at {key} = {least:g}: the part "
-                    f"{side} {low if side == 'below' else high:g} is missing; extend the grid, or cut the domain"
+                    f"{side} {low if side == 'below' else high:g} is missing; extend the grid, cut the domain, "
+                    "or, for the table of a law such as k(T), take beyond='nearest'"
                 )
 
     @property

@@ -683,12 +683,14 @@ class TileSpace:
     def row_weights(self, evaluated: Evaluated, unit: Callable[[Part], float]) -> Tensor:
         """What the rows at each tile are multiplied by: the reciprocal of their size, and of the root of their number.
 
-        A jet's part in the size is its slope in units of what the field and its derivatives are on the tile.
+        A jet's part in the size is its slope in units of what the field and its derivatives are on the tile. Where that is no
+        number, as a root's slope at jets below zero, it says nothing.
         """
         size = torch.zeros_like(evaluated.values[0])
         for part in evaluated.parts:
             tiles = cast(TileTrace, part.trace).tiles
             size += part.slopes.mean(0).abs() * (unit(part) * self._unit(tiles, part.in_space))[:, None]
+        size = size.nan_to_num(0.0, 0.0)
         counted = (size > 0).sum(1).clamp_min(1)
         typical = (size.square().sum(1) / counted).sqrt()
         site = evaluated.site

@@ -15,6 +15,7 @@ from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
+from sciml.problem.linearize import linearize
 from sciml.problem.observations import Observation, Prior
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
@@ -25,6 +26,8 @@ _ATTEMPTS, _SURELY = 12, 0.8
 _BOUNDED, _STEEP = 0.25, 4.0
 # From what factor on the power is looked at first, by a step of another one.
 _FAR, _FIRST_STEP = 1e4, 100.0
+# The least share of its largest value that a field is prescribed to have, where it lies away from zero.
+_AWAY = 0.01
 # What may be rounding of what a size of one reaches.
 _NO_DIGIT = 1e-14
 # How much steeper half a wave between two walls is than random jets, which vary over half the extent.
@@ -37,7 +40,9 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
     or Dirichlet condition prescribes; fields about which nothing is prescribed but zeros take the size at which the
     equations balance, or 1. What is less than rounding beside the largest of all prescribed values is a zero, such as the
-    tail of a pulse.
+    tail of a pulse. Where the equations have no value or slope at zero, as Arrhenius' law and logarithms, a field that
+    conditions hold well away from there has the middle of the constants by which they hold as its centre, and searches begin
+    there.
     """
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
@@ -53,11 +58,47 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
             offset[term.field] = float(prescribed.mean())
             scale[term.field] = float(prescribed.std(correction=0))
 
+    if not _regular_at_zero(problem, blocks):
+        offset |= {name: held for name, held in _held(problem, blocks, residuals).items() if offset[name] == 0}
+
     largest = max(scale.values(), default=0.0)
     scale = {name: size if size > _ROUNDING * largest else 0.0 for name, size in scale.items()}
 
     scale = _balanced(problem, blocks, offset, scale)
     return {name: (offset[name], scale[name]) for name in problem.fields}
+
+
+def _regular_at_zero(problem: Problem, blocks: Sequence[Collocation]) -> bool:
+    """Whether every equation has a value and slopes where all fields are zero."""
+    bound, none = problem.bind_initial(), dict.fromkeys(problem.fields, (0.0, 0.0))
+    for block in blocks:
+        for term in (each for each in block.terms if each.name in problem.equations):
+            jets = [RandomJets(block.size, none, kind=USUAL[0]) for _ in block.sample.points]
+            linear = linearize(term, Evaluation.of(bound, block.sample.points, jets, block.sample.normals))
+            if not all(bool(torch.isfinite(each).all()) for each in (linear.values, *linear.jets.values())):
+                return False
+    return True
+
+
+def _held(problem: Problem, blocks: Sequence[Collocation], zero: Mapping[str, Tensor]) -> dict[str, float]:
+    """The middle of the constants by which conditions hold, of each field that all of them hold well away from zero.
+
+    ``zero`` holds the residuals where all fields are. A condition that is curved in a field says nothing of it.
+    """
+    found, none = dict[str, float](), dict.fromkeys(problem.fields, (0.0, 0.0))
+    conditions = [term.name for block in blocks for term in block.terms if term.name not in problem.equations]
+    for name in problem.fields:
+        one, two = (_on_natural_jets(problem, blocks, none | {name: (size, 0.0)}) for size in (1.0, 2.0))
+        slopes = {each: one[each] - zero[each] for each in conditions}
+        constants = [
+            -zero[each][slope != 0] / slope[slope != 0]
+            for each, slope in slopes.items()
+            if torch.allclose(two[each] - one[each], slope, rtol=1e-9, atol=0.0)
+        ]
+        held = torch.cat(constants) if constants else torch.zeros(0)
+        if len(held) and bool((held * held[0] > 0).all()) and float(held.abs().min()) > _AWAY * float(held.abs().max()):
+            found[name] = float(held.min() + held.max()) / 2
+    return found
 
 
 def _balanced(

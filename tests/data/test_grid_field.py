@@ -80,6 +80,8 @@ def test_what_is_no_field_is_refused():
     ):
         with pytest.raises(DataError, match=words):
             GridField(axes, values, order)
+    with pytest.raises(DataError, match="beyond must be 'error' or 'nearest'; given: 'spline'"):
+        GridField({"x": X, "y": Y}, VALUES, beyond="spline")
     with pytest.raises(DataError, match="takes 'x', 'y'; given: 1"):
         GridField({"x": X, "y": Y}, VALUES)(0.5)
 
@@ -91,6 +93,32 @@ def test_a_grid_that_does_not_cover_the_domain_is_told_before_anything_is_solved
 
     with pytest.raises(DataError, match="the part above 1 is missing"):
         sciml.fit(Wide())
+
+
+def test_a_table_of_a_law_is_called_with_fields(tmp_path):
+    temperature = np.linspace(250, 1300, 43)
+    path = tmp_path / "k.csv"
+    sciml.Table({"T": temperature, "k": 20 + 0.02 * temperature}).save(path)
+
+    class Rod(sciml.Problem):
+        domain = sciml.Interval(x=(0, 0.1))
+        fields = ["T"]
+        conditions = [sciml.Dirichlet(T=300.0, on=domain.face(x=0)), sciml.Dirichlet(T=1200.0, on=domain.face(x=0.1))]
+        k = GridField.read(path, "k", ("T",), beyond="nearest")
+
+        @sciml.equation
+        def conduction(self, T, x):
+            return d(self.k(T) * d(T, x), x)
+
+    solution = sciml.fit(Rod())
+    assert solution.success
+    # The integral of k is a straight line between those at the ends.
+    x, ends = np.linspace(0, 0.1, 11), np.array([20 * t + 0.01 * t**2 for t in (300, 1200)])
+    truth = -1000 + np.sqrt(1e6 + 100 * (ends[0] + (ends[1] - ends[0]) * x / 0.1))
+    assert np.allclose(solution(x=x)["T"], truth, rtol=1e-8)
+    assert float(Rod.k(100.0)) == float(Rod.k(250.0))
+    with pytest.raises(DataError, match="extend the grid, cut the domain, or, for the table of a law"):
+        GridField.read(path, "k", ("T",))(100.0)
 
 
 def test_a_solution_and_its_baseline_use_the_file(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from candidates import workspace
+from scipy.integrate import solve_bvp
 
 import sciml
 from sciml import d
@@ -184,3 +185,91 @@ def test_a_field_of_any_size_between_zeros(size):
     solution = sciml.fit(Small())
     assert solution.success
     assert solution.error()["u"] < 1e-10
+
+
+class Explosion(sciml.Problem):
+    """Heat by Arrhenius' law in a slab, below the critical rate (D. A. Frank-Kamenetskii, 1955), in metres and kelvins."""
+
+    domain = sciml.Box(x=(0, 0.05), y=(0, 0.1))
+    fields = ["T"]
+    conditions = [
+        sciml.Dirichlet(T=400.0, on=domain.face(x=0.05)),
+        sciml.Neumann(T=0.0, on=domain.face(x=0)),
+        sciml.Neumann(T=0.0, on=domain.faces("y")),
+    ]
+    rate = 0.8 * 400.0**2 / 12000 / 0.05**2
+
+    @sciml.equation
+    def heat(self, T, x, y):
+        return sciml.laplacian(T, x, y) + self.rate * torch.exp(30 - 12000 / T)
+
+
+class Pellet(sciml.Problem):
+    """A reaction that heats the pores it happens in: concentration and temperature of a catalyst pellet (P. B. Weisz, 1962)."""
+
+    domain = sciml.Interval(x=(0, 5e-3))
+    fields = ["c", "T"]
+    conditions = [
+        sciml.Neumann(c=0.0, T=0.0, on=domain.face(x=0)),
+        sciml.Dirichlet(c=50.0, T=450.0, on=domain.face(x=5e-3)),
+    ]
+
+    @sciml.equation
+    def species(self, c, T, x):
+        return 1e-6 * d(c, x, x) - 1e9 * torch.exp(-9000 / T) * c
+
+    @sciml.equation
+    def heat(self, c, T, x):
+        return 0.2 * d(T, x, x) + 5e4 * 1e9 * torch.exp(-9000 / T) * c
+
+
+def test_a_law_without_a_value_at_zero_is_solved_from_what_is_prescribed():
+    assert workspace(Explosion()).discrete.sizes == {"T": (400.0, 400.0)}
+    solution = sciml.fit(Explosion())
+    assert solution.success
+
+    def slopes(x, state):
+        return np.array([state[1], -Explosion.rate * np.exp(30 - 12000 / state[0])])
+
+    nodes = np.linspace(0, 0.05, 101)
+    peer = solve_bvp(slopes, lambda a, b: [a[1], b[0] - 400], nodes, np.array([400 + 0 * nodes, 0 * nodes]), tol=1e-9)
+    assert np.allclose(solution(x=nodes, y=0 * nodes + 0.03)["T"], peer.sol(nodes)[0], rtol=1e-8)
+
+
+def test_surroundings_hold_a_field_away_from_zero():
+    class Cooled(Explosion):
+        domain = Explosion.domain
+        conditions = [
+            sciml.Robin(T=400.0 * 395, coefficient=400.0, on=domain.face(x=0.05)),
+            sciml.Neumann(T=0.0, on=domain.face(x=0)),
+            sciml.Neumann(T=0.0, on=domain.faces("y")),
+        ]
+
+    assert workspace(Cooled()).discrete.sizes["T"][0] == pytest.approx(395)
+    assert sciml.fit(Cooled()).success
+
+
+def test_fields_of_a_law_without_a_value_at_zero_are_no_free_ones():
+    solution = sciml.fit(Pellet())
+    assert solution.success, solution.message
+    # By the two equations the heat and the species that diffuse are the same.
+    found = solution(x=np.linspace(0, 5e-3, 11))
+    assert np.allclose(0.2 * (found["T"] - 450), 5e4 * 1e-6 * (50 - found["c"]), rtol=0, atol=1e-8)
+    assert found["T"][0] > 450.1
+
+
+@pytest.mark.parametrize("law", [torch.log, torch.reciprocal, torch.sqrt], ids=["log", "reciprocal", "root"])
+def test_laws_that_are_singular_at_zero_on_cut_tiles(law):
+    class Plate(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=lambda x, y: 1.5 + torch.sin(2 * x) * torch.cos(y), on=domain.boundary)]
+
+        @sciml.equation
+        def balance(self, u, x, y):
+            wanted = 1.5 + torch.sin(2 * x) * torch.cos(y)
+            return sciml.laplacian(u, x, y) - law(u) + 5 * (wanted - 1.5) + law(wanted)
+
+    solution = sciml.fit(Plate(), strategy=sciml.strategies.Tiles(4, 8))
+    assert solution.success, solution.message
+    assert abs(solution(x=0.1, y=0.2)["u"] - 1.5 - math.sin(0.2) * math.cos(0.2)) < 1e-8
