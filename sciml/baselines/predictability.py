@@ -76,7 +76,7 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     """
     begin, end = system.problem.domain.bounds[system.coordinate]
     start = np.repeat(system.initial(constants, 1), 2, axis=1)
-    natural = np.maximum(np.abs(start[:, 0]), 1e-3 * max(np.abs(start).max(), 1e-3))
+    natural = _natural(np.abs(start[:, 0]), np.array([order for _, order in system.state]), end - begin)
     start[:, 1] += _BESIDE * natural * np.random.default_rng(0).choice([-1.0, 1.0], len(natural))
     # Whether a path is stiff is not known. With this tolerance LSODA takes as many evaluations as DOP853 with the rough one, is
     # closer than that, and takes a tenth where the path is stiff.
@@ -93,6 +93,15 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
         growth[first:] = growth[first] * (times[first:] - begin) / (times[first] - begin)
     fields = [system.state.index((name, 0)) for name in system.orders]
     return Predictability(times, growth, states[fields, 0], sizes[fields, -1])
+
+
+def _natural(start: Array, orders: Array, span: float) -> Array:
+    """How large the entries of a state are, a thousandth of others of their order at least: rates have another unit."""
+    units = span**-orders.astype(float)
+    # Where all entries of an order are zero, they are what others come to within the span.
+    within = np.max(start / units) or 1e-3
+    by_order = [start[orders == order].max() or within * units[orders == order][0] for order in range(orders.max() + 1)]
+    return np.asarray(np.maximum(start, 1e-3 * np.array(by_order)[orders]))
 
 
 def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tolerance: float = 1e-2) -> str | None:

@@ -164,3 +164,36 @@ def test_what_becomes_tiny_and_grows_again_is_doubted_only_where_it_is_wrong():
             return solution.trial((points + self.shift).clamp(max=3.0))
 
     assert "differs from t" in doubt(Delayed(), Early(), 1e-9, 10.0)
+
+
+def test_rates_and_values_have_sizes_of_their_own():
+    """Two bodies about each other in metres and seconds: a rate of zero is not as large as a thousandth of a distance."""
+    pull, heavy, light, apart = 6.674e-11, 5.97e24, 7.35e22, 3.84e8
+    pace = math.sqrt(pull * (heavy + light) / apart**3)
+    near, far = apart * light / (heavy + light), apart * heavy / (heavy + light)
+
+    class EarthAndMoon(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2 * math.pi / pace))
+        fields = ["a", "b", "x", "y"]
+        conditions = [sciml.Initial(a=-near, b=0.0, x=far, y=0.0, a_t=0.0, b_t=-near * pace, x_t=0.0, y_t=far * pace)]
+
+        @sciml.equation
+        def earth(self, a, b, x, y, t):
+            return d(a, t, t) - pull * light * (x - a) / ((x - a) ** 2 + (y - b) ** 2) ** 1.5
+
+        @sciml.equation
+        def earth_across(self, a, b, x, y, t):
+            return d(b, t, t) - pull * light * (y - b) / ((x - a) ** 2 + (y - b) ** 2) ** 1.5
+
+        @sciml.equation
+        def moon(self, a, b, x, y, t):
+            return d(x, t, t) + pull * heavy * (x - a) / ((x - a) ** 2 + (y - b) ** 2) ** 1.5
+
+        @sciml.equation
+        def moon_across(self, a, b, x, y, t):
+            return d(y, t, t) + pull * heavy * (y - b) / ((x - a) ** 2 + (y - b) ** 2) ** 1.5
+
+    # Errors of a closed orbit grow with time, not exponentially.
+    assert path_of(EarthAndMoon()).growth[-1] < math.log(1e3)
+    solution = sciml.baseline(EarthAndMoon())
+    assert solution.success, solution.message
