@@ -229,26 +229,32 @@ def condition_of(given: Condition, experiment: str, member: Problem) -> Conditio
 
 
 def checked_members(problems: Any, own: Collection[str], *, alike: bool = True) -> dict[str, Problem]:
-    """The problems by name, of one class; ``alike`` asks for the same unknowns, which say the same."""
+    """The problems by name, of one class; ``alike`` asks for the same unknowns, which say the same, as of experiments."""
+    what, verb = ("experiment", "experiments") if alike else ("part", "composite")
     if not isinstance(problems, Mapping) or len(problems) < 2:
-        raise ProblemError(f"experiments needs at least two problems by name; given: {problems!r}")
+        raise ProblemError(f"{verb} needs at least two problems by name; given: {problems!r}")
     for name, each in problems.items():
         if not isinstance(each, Problem):
-            raise ProblemError(f"the experiment {name!r} must be a problem object; given: {each!r}")
+            raise ProblemError(f"the {what} {name!r} must be a problem object; given: {each!r}")
         if not isinstance(name, str) or not f"u_{name}".isidentifier():
-            raise ProblemError(f"the name of an experiment becomes part of names: letters, digits and _; given: {name!r}")
+            raise ProblemError(f"the name of each {what} becomes part of names: letters, digits and _; given: {name!r}")
     members = {str(name): each for name, each in problems.items()}
     first = next(iter(members.values()))
     for name, each in members.items():
         same = not alike or set(each.unknowns) == set(first.unknowns)
         if type(each) is not type(first) or each.domain != first.domain or not same:
+            rule = (
+                "with the same unknowns on the same domain (the longest, where times differ)"
+                if alike
+                else f"on the same domain, the whole, and may differ in constants, as in {type(first).__name__}(k=sciml.Unknown(1.0))"
+            )
             raise ProblemError(
-                f"experiments are objects of one class with the same unknowns on the same domain (the longest, where times "
-                f"differ); {name!r} is {each!r} on {each.domain!r}, the first is {first!r} on {first.domain!r}"
+                f"{what}s are objects of one class {rule}; {name!r} is {each!r} on {each.domain!r}, the first is {first!r} on "
+                f"{first.domain!r}"
             )
         for field in first.fields:
             if derivative_named(f"{field}_{name}", first.fields, first.coordinates) is not None:
-                raise ProblemError(f"the experiment {name!r} is called like a coordinate: {field}_{name} would be a derivative")
+                raise ProblemError(f"the {what} {name!r} is called like a coordinate: {field}_{name} would be a derivative")
         for unknown, value in each.unknowns.items() if alike else ():
             if unknown not in own and value != first.unknowns[unknown]:
                 raise ProblemError(

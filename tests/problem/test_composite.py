@@ -118,6 +118,11 @@ def test_unknown_conductivities_from_one_table():
             ),
             "meets no other one",
         ),
+        (
+            lambda: sciml.composite({"below": Heat(), "above": type("Other", (Heat,), {})()}, LAYERS),
+            r"parts are objects of one class on the same domain, the whole, .* Heat\(k=sciml.Unknown\(1.0\)\)",
+        ),
+        (lambda: sciml.composite({"below": Heat()}, LAYERS), "composite needs at least two problems"),
     ],
 )
 def test_refusals(make, words):
