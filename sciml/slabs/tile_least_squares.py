@@ -23,6 +23,8 @@ _RIDGE = 1e-13
 # Combinations whose rows are smaller than that are left out: what they would do is what no refinement takes from the rows.
 _UNSEEN = 1e-13
 _REFINEMENTS, _REFINED = 120, 1e-13
+# What two steps leave at most that gain something.
+_GAINS = 0.5
 # Inverse iterations for the smallest singular value: where it is none to speak of, the first finds it.
 _INVERSE = 3
 # What coefficients leave of an unknown's rows, as a share, where they can imitate it.
@@ -217,17 +219,18 @@ class TileLeastSquares:
         found[self._seen] = self._matrix.solve(x[self._seen])
         return found
 
-    def solve(self, values: Sequence[Tensor], most: int = _REFINEMENTS) -> Tensor:
+    def solve(self, values: Sequence[Tensor], digits: float = 0.0) -> Tensor:
         """The coefficients ``(T, w, c)`` of c problems whose rows are nearest to values.
 
-        They are the values of the tiles' rows, ``(T, m, c)``, then those of each joined ones'.
+        They are the values of the tiles' rows, ``(T, m, c)``, then those of each joined ones'. Steps end, after two at
+        least, once they left a part ``digits`` of them, or gain nothing.
         """
         # From coefficients of the combinations to those of the products.
-        return torch.bmm(self._turn, self._combined(values, most)).cpu()
+        return torch.bmm(self._turn, self._combined(values, digits)).cpu()
 
     def projected(self, values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """As ``solve``, and what is left of all values, ``(M, c)``."""
-        found = self._combined(values, _REFINEMENTS)
+        found = self._combined(values)
         left = [own.to(self._device) - image for own, image in zip(values, self._product(found), strict=True)]
         return torch.bmm(self._turn, found).cpu(), torch.cat([each.flatten(0, 1) for each in left]).cpu()
 
@@ -249,14 +252,14 @@ class TileLeastSquares:
             seen = values(coefficients(found))
         return coefficients(found)
 
-    def _combined(self, values: Sequence[Tensor], most: int) -> Tensor:
+    def _combined(self, values: Sequence[Tensor], digits: float = 0.0) -> Tensor:
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = [each.to(self._device) for each in values]
         found = self._slopes.new_zeros(self._count, self._width, rows[0].shape[2])
         gradient = self._adjoint(rows)
         direction = ready = self._preconditioned(gradient)
-        size = first = _inner(gradient, ready)
-        for count in range(most):
+        sizes = [_inner(gradient, ready)]
+        for count in range(_REFINEMENTS):
             image = self._product(direction)
             curvature = sum(_inner(each, each) for each in image) + self._damping * _inner(direction, direction)
             if not bool((curvature > 0).any()):
@@ -264,17 +267,23 @@ class TileLeastSquares:
             # Where the factor knows hardly any digit, directions are not conjugate: this length never leaves more of the rows.
             length = torch.where(curvature > 0, _inner(gradient, direction) / curvature, 0.0)
             found = found + length * direction
-            if count + 1 == most:
+            if count + 1 == _REFINEMENTS or (digits and count and _enough(sizes, digits)):
                 break
             rows = [own - length * each for own, each in zip(rows, image, strict=True)]
             gradient = self._adjoint(rows) - self._damping * found
             ready = self._preconditioned(gradient)
-            size, before = _inner(gradient, ready), size
-            going = size > _REFINED**2 * first
+            sizes.append(_inner(gradient, ready))
+            going = sizes[-1] > _REFINED**2 * sizes[0]
             if not bool(going.any()):
                 break
-            direction = torch.where(going, ready + (size / before) * direction, 0.0)
+            direction = torch.where(going, ready + (sizes[-1] / sizes[-2]) * direction, 0.0)
         return found
+
+
+def _enough(sizes: Sequence[Tensor], digits: float) -> bool:
+    """Whether steps have left a part ``digits`` of all, or the last two gained nothing to speak of; of squares."""
+    small = sizes[-1] <= digits**2 * sizes[0]
+    return bool((small | (sizes[-1] > _GAINS**2 * sizes[max(0, len(sizes) - 3)])).all())
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:
