@@ -40,7 +40,7 @@ _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
 _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
-_TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-6
+_TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-10
 # How closely, and by how many products at most, sensitivities are solved for.
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
@@ -812,6 +812,19 @@ class ElementWindows(SlabAttempt):
             sizes.append(spread @ misfit)
         worst = float(torch.stack(sizes).max().sqrt())
         return worst if math.isfinite(worst) else math.inf, torch.stack(local).amax(0).sqrt().numpy()
+
+    def _lacking(self, slab: Slab[PiecewiseBasis]) -> tuple[Tensor, ...]:
+        # As large as what is missed there, and not as the start: what is next to nothing ahead of a front may grow.
+        mesh, misfits = slab.mesh, iter(self._misfits(slab.mesh, slab.starts, slab.begin, None))
+        up, found = (1 + chebyshev_places(self._degree + 1)) / 2, []
+        for starts, unit in zip(slab.starts, self._units, strict=True):
+            if not len(starts):
+                found.append(starts)
+                continue
+            missed = ROUNDING + torch.stack([next(misfits) for _ in starts]).sqrt()
+            sides = torch.nn.functional.pad(missed, (1, 0)).maximum(torch.nn.functional.pad(missed, (0, 1)))[..., None]
+            found.append(unit * mesh.interpolated(sides[:, :-1] * (1 - up) + sides[:, 1:] * up))
+        return tuple(found)
 
     def _misfits(
         self, mesh: PiecewiseBasis, starts: tuple[Tensor, ...], begin: float, before: DiscreteProblem | None
