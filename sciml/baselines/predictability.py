@@ -97,7 +97,7 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
 
 def _natural(start: Array, orders: Array, span: float) -> Array:
     """How large the entries of a state are, a thousandth of others of their order at least: rates have another unit."""
-    units = span**-orders.astype(float)
+    units = span ** -orders.astype(float)
     # Where all entries of an order are zero, they are what others come to within the span.
     within = np.max(start / units) or 1e-3
     by_order = [start[orders == order].max() or within * units[orders == order][0] for order in range(orders.max() + 1)]

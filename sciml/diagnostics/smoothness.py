@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sciml.errors import SciMLError
 from sciml.geometry import Box, Domain, Interface, Interior, PointSet, Within, draw
-from sciml.jets import AutogradJets, RandomJets
+from sciml.jets import AutogradJets, RandomJets, Supplier
 from sciml.jets.calculus import describe
 from sciml.jets.random import USUAL
 from sciml.models import scaled_of
@@ -219,9 +219,9 @@ def _jump_along(
         # A solution's own derivatives may jump by their error.
         least, starts = _SHARE, starts.to(next(iter(solved.trial.state_dict().values())))
 
-    def values(points: Points) -> Tensor:
+    def values(points: Points, usual: Supplier | None = None) -> Tensor:
         """What is differentiated by the coordinate, ``(n, k)``."""
-        supplier = jets.repeated(len(points)) if solved is None else solved.supplier(points)
+        supplier = usual or (jets.repeated(len(points)) if solved is None else solved.supplier(points))
         evaluation = Evaluation.of(bound, (points,), [supplier])
         evaluation.space.differentiated = []
         term.evaluate(evaluation)
@@ -237,6 +237,11 @@ def _jump_along(
         return None
     change, here = changes(starts, length)
     size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300)
+    if (inner := None if solved is None else scaled_of(solved.trial)) is not None:
+        # A flux that vanishes is the rounding of its parts.
+        sizes = zip(problem.fields, zip(inner.offset.tolist(), inner.scale.tolist(), strict=True), strict=True)
+        drawn = values(starts, RandomJets(len(starts), dict(sizes), problem.domain.half_widths, USUAL[0]))
+        size = size.maximum(_NOTHING * drawn.abs().nan_to_num(0.0, 0.0).median(0).values)
     for _ in range(_BISECTIONS):
         steep = (change > least * size).any(1)
         starts, change = starts[steep], change[steep]

@@ -23,6 +23,8 @@ from sciml.errors import DataError, ProblemError
 from sciml.typing import Array
 
 _FLOOR, _NEAR, _SWEEPS = 0.01, 1e-2, 100
+# Values that differ by less than this share of themselves do not scatter.
+BILLIONTH = 1e-9
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class Noise(ABC):
     def spread(self, measured: Tensor) -> float:
         """The scatter of a column that nothing explains, in the unit of sigma."""
         return float(measured.std(correction=0)) if len(measured) else 0.0
+
+    def rounding(self, measured: Tensor) -> float:
+        """How large sigma is, at most, where a column scatters by no more than a billionth of its values."""
+        return float(self.deviation((1 + BILLIONTH) * measured, measured, 1.0).abs().max())
 
     def estimate(self, deviations: Tensor, freedom: float) -> float:
         """Sigma from deviations of unit sigma, ``freedom`` of which are free."""

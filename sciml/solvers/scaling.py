@@ -16,6 +16,7 @@ from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation
 from sciml.problem.linearize import linearize
+from sciml.problem.noise import BILLIONTH
 from sciml.problem.observations import Observation, Prior
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
@@ -40,9 +41,9 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
     or Dirichlet condition prescribes; fields about which nothing is prescribed but zeros take the size at which the
     equations balance, or 1. What is less than rounding beside the largest of all prescribed values is a zero, such as the
-    tail of a pulse. Where the equations have no value or slope at zero, as Arrhenius' law and logarithms, a field that
-    conditions hold well away from there has the middle of the constants by which they hold as its centre, and searches begin
-    there.
+    tail of a pulse. Where the equations have no value or slope at zero, as Arrhenius' law and logarithms, or are degenerate,
+    as :math:`(u u_x)_x`, a field that conditions hold well away from there has the middle of the constants by which they hold
+    as its centre, and searches begin there.
     """
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
@@ -69,13 +70,16 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
 
 def _regular_at_zero(problem: Problem, blocks: Sequence[Collocation]) -> bool:
-    """Whether every equation has a value and slopes where all fields are zero."""
+    """Whether every equation has a value where all fields are zero, and slopes, one of them by its highest derivatives."""
     bound, none = problem.bind_initial(), dict.fromkeys(problem.fields, (0.0, 0.0))
     for block in blocks:
         for term in (each for each in block.terms if each.name in problem.equations):
             jets = [RandomJets(block.size, none, kind=USUAL[0]) for _ in block.sample.points]
             linear = linearize(term, Evaluation.of(bound, block.sample.points, jets, block.sample.normals))
-            if not all(bool(torch.isfinite(each).all()) for each in (linear.values, *linear.jets.values())):
+            highest = max((len(index) for _, index in linear.jets), default=0)
+            principal = [slope for (_, index), slope in linear.jets.items() if len(index) == highest]
+            finite = all(bool(each.isfinite().all()) for each in (linear.values, *linear.jets.values()))
+            if not finite or not any(bool(slope.any()) for slope in principal):
                 return False
     return True
 
@@ -192,9 +196,8 @@ def _misfit_size(misfit: Observation, sizes: Sizes) -> float:
     if misfit.plain and misfit.sigma is None and isinstance(misfit.noise, Normal):
         assert misfit.field is not None
         return sizes[misfit.field][1]
-    size, largest = misfit.size, float(misfit.measured.abs().max())
-    typical = misfit.typical_sigma
-    return size if size > 1e-9 * largest / typical else max(largest / typical, 1.0)
+    size, least = misfit.size, misfit.noise.rounding(misfit.measured) / misfit.typical_sigma
+    return size if size > least else max(least / BILLIONTH, 1.0)
 
 
 def judged_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> dict[str, float]:

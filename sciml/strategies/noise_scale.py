@@ -15,7 +15,6 @@ from sciml.uncertainty.model_selection import deviations
 
 _PASSES = 4
 _SETTLED = 0.05
-_LEAST = 1e-9
 
 
 def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[Candidate, list[str]]:
@@ -69,7 +68,7 @@ def _sizes(setup: DiscreteProblem, measurements: Measurements, wanted: list[str]
     fraction = min(inference.fitted / max(inference.measurements, 1), 0.9)
     found = {}
     for column, values in deviations(setup.rows, setup.train, measurements, wanted).items():
-        spread = float(torch.as_tensor(measurements.table[column].copy()).nan_to_num().abs().max())
-        noise = measurements.noise_or_normal(column)
-        found[column] = max(noise.estimate(values, (1 - fraction) * len(values)), _LEAST * spread, 1e-300)
+        given, noise = torch.as_tensor(measurements.table[column].copy()), measurements.noise_or_normal(column)
+        least = noise.rounding(given[given.isfinite()])
+        found[column] = max(noise.estimate(values, (1 - fraction) * len(values)), least, 1e-300)
     return found

@@ -325,6 +325,36 @@ def test_what_jumps_at_the_solution_is_no_success():
     assert abs(found(x=x)["u"] - np.cos(math.pi * x / 2)).max() < 1e-9
 
 
+class Boltzmann(sciml.Problem):
+    """Ions before a blocking electrode: nothing flows anywhere."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["c", "p"]
+    conditions = [
+        sciml.Dirichlet(c=1.0, p=0.0, on=domain.face(x=0)),
+        sciml.Dirichlet(p=5.0, on=domain.face(x=1)),
+    ]
+
+    @sciml.equation
+    def drift(self, c, p, x):
+        return d(1e-9 * (d(c, x) + c * d(p, x)), x)
+
+    @sciml.equation
+    def poisson(self, c, p, x):
+        return d(p, x, x) - c
+
+    @sciml.condition(on=domain.face(x=1))
+    def blocked(self, c, p, x):
+        return d(c, x) + c * d(p, x)
+
+
+def test_rounding_of_a_flux_that_vanishes_is_no_jump():
+    solution = sciml.fit(Boltzmann())
+    assert solution.success, solution.message
+    found = solution(x=np.linspace(0, 1, 11))
+    assert np.allclose(found["c"], np.exp(-found["p"]), rtol=0, atol=1e-10)
+
+
 def test_coefficients_that_jump_in_another_coordinate_are_no_mistake():
     class Layers(sciml.Problem):
         domain = sciml.Box(x=(0, 1), t=(0, 1))

@@ -49,3 +49,22 @@ def test_it_is_what_dense_least_squares_finds(dtype, pairs, similar, columns):
     matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten(0, 1) for each in values]).numpy()
     wanted = np.linalg.lstsq(matrix, right, rcond=1e-12)[0]
     assert np.allclose(matrix @ found, matrix @ wanted, rtol=0, atol=1e-10)
+
+
+def test_steps_go_on_while_they_gain_digits():
+    """Rows of pairs a million times as large as others leave a factor hardly any digit of what these say."""
+    generator, unit, strength = torch.Generator().manual_seed(0), torch.eye(WIDTH, dtype=torch.float64), 1e6
+    slopes = torch.randn(COUNT, 9, WIDTH, dtype=torch.float64, generator=generator)
+    pairs = torch.tensor([[0, 1], [1, 2], [2, 3], [3, 4]])
+    joined = [(pairs, strength * torch.cat([unit, -unit], dim=1).expand(len(pairs), -1, -1).contiguous())]
+    values = [
+        torch.randn(COUNT, 9, 1, dtype=torch.float64, generator=generator),
+        strength * torch.randn(len(pairs), WIDTH, 1, dtype=torch.float64, generator=generator),
+    ]
+    solver = TileLeastSquares(slopes, joined)
+    solver.factor()
+    matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten(0, 1) for each in values]).numpy()
+    wanted = np.linalg.lstsq(matrix, right, rcond=1e-15)[0]
+    for digits, error in ((1e-8, 1e-6), (0.0, 1e-8)):
+        found = solver.solve(values, digits).flatten(0, 1).numpy()
+        assert np.abs(found - wanted).max() < error * np.abs(wanted).max()

@@ -728,6 +728,62 @@ def test_two_layers_in_time_whose_start_the_flux_contradicts():
         assert np.abs(found - truth).max() < 1e-4 * np.abs(truth).max()
 
 
+CORE = sciml.Disk((0, 0), 1)
+SHELL = sciml.Disk((0, 0), 2) - CORE
+
+
+class Contact(sciml.Problem):
+    """A hot cylinder in a cold pipe, with a thin gap between them."""
+
+    domain = sciml.Disk((0, 0), 2) * WHILE
+    fields = ["u", "v"]
+    gap = (CORE * WHILE).interface(SHELL * WHILE)
+    conditions = [sciml.Initial(u=1.0, v=0.0), sciml.Neumann(v=0.0, on=domain.boundary)]
+
+    @sciml.equation(on=CORE * WHILE)
+    def inside(self, u, x, y, t):
+        return d(u, t) - 0.5 * sciml.laplacian(u, x, y)
+
+    @sciml.equation(on=SHELL * WHILE)
+    def outside(self, v, x, y, t):
+        return d(v, t) - sciml.laplacian(v, x, y)
+
+    @sciml.condition(on=gap)
+    def flux(self, u, v, x, y, normal):
+        return 0.5 * (normal[0] * d(u, x) + normal[1] * d(u, y)) - normal[0] * d(v, x) - normal[1] * d(v, y)
+
+    @sciml.condition(on=gap)
+    def exchange(self, u, v, x, y, normal):
+        return normal[0] * d(v, x) + normal[1] * d(v, y) - 2 * (v - u)
+
+
+def in_contact(times, count=1500):
+    """Radii, and temperatures at these by finite volumes, of which none lies in both."""
+    edges = np.linspace(0, 2, 2 * count + 1)
+    r, width = (edges[1:] + edges[:-1]) / 2, 1 / count
+    k = np.where(r < 1, 0.5, 1.0)
+    resistance = width / 2 / k[1:] + width / 2 / k[:-1]
+    resistance[count - 1] += 0.5
+    flow, volume = edges[1:-1] / resistance, r * width
+    main = -(np.append(0, flow) + np.append(flow, 0)) / volume
+    rate = scipy.sparse.diags([flow / volume[1:], main, flow / volume[:-1]], [-1, 0, 1]).tocsc()
+    solved = scipy.integrate.solve_ivp(
+        lambda t, u: rate @ u, (0, times[-1]), (r < 1) * 1.0, "BDF", t_eval=times, jac=rate, rtol=1e-8, atol=1e-11
+    )
+    return r, solved.y.T
+
+
+@pytest.mark.slow
+def test_two_bodies_in_contact_begin_at_temperatures_of_their_own():
+    solution = sciml.fit(Contact(), strategy=sciml.strategies.TimeMarching(), seconds=200)
+    assert solution.success, solution.message
+    times = 0.1, 1.0
+    r, truths = in_contact(times)
+    for t, truth in zip(times, truths, strict=True):
+        found = np.where(r < 1, solution(x=r, y=0.0, t=t)["u"], solution(x=r, y=0.0, t=t)["v"])
+        assert np.abs(found - truth).max() < 1e-3
+
+
 class RotatingHill(sciml.Problem):
     """Transport by a rigid rotation, with the solution prescribed on all faces: on half of them nothing enters."""
 

@@ -273,3 +273,22 @@ def test_laws_that_are_singular_at_zero_on_cut_tiles(law):
     solution = sciml.fit(Plate(), strategy=sciml.strategies.Tiles(4, 8))
     assert solution.success, solution.message
     assert abs(solution(x=0.1, y=0.2)["u"] - 1.5 - math.sin(0.2) * math.cos(0.2)) < 1e-8
+
+
+def test_an_equation_that_is_degenerate_at_zero_begins_where_a_field_is_held():
+    """Groundwater between two rivers (J. Dupuit, 1863), in metres and seconds."""
+
+    class Aquifer(sciml.Problem):
+        domain = sciml.Interval(x=(0, 500))
+        fields = ["h"]
+        conditions = [sciml.Dirichlet(h=10.0, on=domain.face(x=0)), sciml.Dirichlet(h=6.0, on=domain.face(x=500))]
+
+        @sciml.equation
+        def recharge(self, h, x):
+            return d(1e-5 * h * d(h, x), x) + 1e-8
+
+    assert workspace(Aquifer()).discrete.sizes == {"h": (8.0, 10.0)}
+    solution = sciml.fit(Aquifer(), strategy=sciml.strategies.Spectral())
+    assert solution.success, solution.message
+    x = np.linspace(0, 500, 21)
+    assert np.allclose(solution(x=x)["h"] ** 2, 100 - 64 * x / 500 + 1e-3 * (500 - x) * x, rtol=1e-9)

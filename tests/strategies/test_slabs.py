@@ -532,3 +532,30 @@ def test_pieces_refuse_what_makes_no_sense():
         PiecewisePolynomial([[-1.0, 1.0], [-1.0, 1.0]], [3, 2, 1], outputs=1)
     empty = PiecewisePolynomial([[-1.0, 1.0], [-1.0, 1.0]], [2, 3], outputs=2)
     assert empty(torch.zeros(0, 2, dtype=torch.float64)).shape == (0, 2)
+
+
+class Front(sciml.Problem):
+    """Fisher's front of speed 5 / sqrt 6, ahead of which the smallest error grows (M. J. Ablowitz and A. Zeppetella, 1979)."""
+
+    domain = sciml.Box(x=(-40, 63), t=(0, 16))
+    fields = ["u"]
+    conditions = [
+        sciml.Initial(u=lambda x: (1 + torch.exp(x / math.sqrt(6))) ** -2),
+        sciml.Neumann(u=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def balance(self, u, x, t):
+        return d(u, t) - d(u, x, x) - u * (1 - u)
+
+    def reference(self, x, t):
+        return (1 + torch.exp((x - 5 * t / math.sqrt(6)) / math.sqrt(6))) ** -2
+
+
+def test_what_elements_miss_ahead_of_a_front_grows():
+    solution = sciml.fit(Front())
+    assert solution.success, solution.message
+    x = np.linspace(-40, 63, 1000)
+    truth = Front().reference(torch.from_numpy(x), 16.0).numpy()
+    assert np.abs(solution(x=x, t=16.0)["u"] - truth).max() < 1e-4
+    assert solution.error()["u"] < 10 * solution.estimated_error["u"]

@@ -135,3 +135,37 @@ def test_a_spline_is_what_its_basis_is_and_knows_its_derivatives():
             Spline(*wrong)
     with pytest.raises(ModelError, match="one coordinate"):
         Spline([0.0, 1.0], 3, 1, inputs=2, outputs=1)
+
+
+def test_errors_in_per_cent_of_large_numbers():
+    """The activity of nuclei that decay to others which decay, in becquerels: noise without a unit knows nothing of these."""
+    first, second, count = 1e-6, 4e-6, 3e20
+
+    class Chain(sciml.Problem):
+        domain = sciml.Interval(t=(0, 3e6))
+        fields = ["N", "M"]
+        k, q = sciml.Unknown(5e-7, lower=0), sciml.Unknown(1e-5, lower=0)
+        begun = sciml.Unknown(1e20, lower=0)
+        conditions = [sciml.Initial(N=lambda self: self.begun, M=0.0)]
+
+        @sciml.equation
+        def parents(self, N, t):
+            return d(N, t) + self.k * N
+
+        @sciml.equation
+        def children(self, N, M, t):
+            return d(M, t) - self.k * N + self.q * M
+
+    t = np.linspace(0, 3e6, 60)
+    parents = count * np.exp(-first * t)
+    children = count * first / (second - first) * (np.exp(-first * t) - np.exp(-second * t))
+    activity = (first * parents + second * children) * np.exp(0.02 * np.random.default_rng(1).normal(size=60))
+    for noise in (sciml.LogNormal(), sciml.LogNormal(0.02)):
+        solution = sciml.fit(
+            Chain(), data={"t": t, "A": activity}, observe={"A": lambda self, N, M: self.k * N + self.q * M}, noise=noise
+        )
+        found = solution.unknowns
+        assert solution.success, solution.message
+        truth = np.array([first, second, count])
+        assert (np.abs(found["estimate"] - truth) < 4 * found["standard_error"]).all()
+        assert (found["standard_error"] < 0.2 * truth).all()
