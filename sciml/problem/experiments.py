@@ -246,7 +246,8 @@ def checked_members(problems: Any, own: Collection[str], *, alike: bool = True) 
             rule = (
                 "with the same unknowns on the same domain (the longest, where times differ)"
                 if alike
-                else f"on the same domain, the whole, and may differ in constants, as in {type(first).__name__}(k=sciml.Unknown(1.0))"
+                else "on the same domain, the whole, and may differ in constants, as in "
+                f"{type(first).__name__}(k=sciml.Unknown(1.0))"
             )
             raise ProblemError(
                 f"{what}s are objects of one class {rule}; {name!r} is {each!r} on {each.domain!r}, the first is {first!r} on "

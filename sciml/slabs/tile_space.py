@@ -721,6 +721,11 @@ class TileSpace:
             found.append((trace, torch.stack([inside & self.lives(name, places) for name in self.problem.fields])))
         return found
 
+    def _living(self, field: str) -> list[tuple[TileTrace, Tensor]]:
+        """Points of all tiles, as many as may be where a field has an equation, and which of them lie there, ``(E, q)``."""
+        parts, number = self.problem.parts(field), self.problem.fields.index(field)
+        return self.inside(parts[0]) if len(parts) == 1 else [(trace, lives[number]) for trace, lives in self.everywhere]
+
     @cached_property
     def shares(self) -> list[tuple[TileTrace, Tensor]]:
         """Quadrature: points of all tiles, and their shares of the measure of where each field lives, ``(F, E, q)``."""
@@ -781,14 +786,14 @@ class TileSpace:
         polynomial goes on there, with little weight. Polynomials that are far larger nevertheless, of layers that a tile does
         not resolve, are held with as little weight as bounds them, if any does.
         """
-        number, parts = self.problem.fields.index(field), []
-        for trace, lives in self.everywhere:
+        parts = []
+        for trace, lives in self._living(field):
             whole = TileTrace(self, trace.tiles, gauss_grid(self.side, len(self.names)).expand(len(trace.tiles), -1, -1))
             inside, beyond = (
                 values([column.flatten() for column in each.columns]).unflatten(1, each.columns[0].shape).permute(1, 2, 0)
                 for each in (trace, whole)
             )
-            lived = (lives[number] & inside.isfinite().all(2)).double()[:, :, None]
+            lived = (lives & inside.isfinite().all(2)).double()[:, :, None]
             table, inside = trace.basis(()) * lived, torch.nan_to_num(inside, 0.0, 0.0, 0.0) * lived
             largest = inside.abs().amax((0, 1))
             near = (beyond.isfinite() & (beyond.abs() <= _FAR * largest)).all(2, keepdim=True)

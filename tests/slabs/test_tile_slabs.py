@@ -773,6 +773,22 @@ def in_contact(times, count=1500):
     return r, solved.y.T
 
 
+def test_a_start_in_one_part_knows_nothing_of_the_other():
+    """Of tiles that the border cuts, points of the part are as many as of whole ones; the start has a kink there."""
+
+    def start(columns):
+        x, y = columns
+        inside, outside = torch.exp(x + y / 2), (x + y / 2).exp() + 3 * (x**2 + y**2 - 1)
+        return torch.where(x**2 + y**2 < 1, inside, outside)[None]
+
+    space = TileSpace.laid(Contact(), ["x", "y"], [6, 6], 8)
+    for name in ("u", "v"):
+        found = space.projected(name, start)
+        assert float(space.missed(name, found, start)[0].max()) < 1e-5
+        # Between tiles a start is as smooth as it is on each of them.
+        assert float(space.torn(name, found).max()) < 1e-5
+
+
 @pytest.mark.slow
 def test_two_bodies_in_contact_begin_at_temperatures_of_their_own():
     solution = sciml.fit(Contact(), strategy=sciml.strategies.TimeMarching(), seconds=200)
