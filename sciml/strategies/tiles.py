@@ -88,6 +88,12 @@ _TOO_FEW, _LEAST = 0.25, 3
 # the latest ones; residuals that are small.
 _HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS, _LATELY, _RESOLVED = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3, 2, 0.1
 
+_CONTRADICTS = (
+    "equations and conditions contradict each other, have no solution near this one, or hold something smaller than tiles "
+    "resolve, as a hole or a source; look whether sources balance what flows through the boundary, and at the values of "
+    "constants"
+)
+
 
 @dataclass(frozen=True)
 class Tiles(Strategy):
@@ -241,7 +247,9 @@ class Tiles(Strategy):
             yield found
             last = solved
             if so_far.misled > _MISLED:
-                work.choices.append(f"{self.name}: given up, at the ends of the interval its layers do not solve the equations")
+                beyond = "at the ends of the interval tiles make layers that do not solve the equations"
+                work.choices.append(f"{self.name}: given up, {beyond}")
+                found = replace(found, doubt=f"{beyond}: {_CONTRADICTS}")
                 break
             if not math.isfinite(unsolved):
                 # No refinement makes numbers of an equation that has none.
@@ -399,14 +407,13 @@ class _Refinements:
             or residual < rounding()
         ):
             self.stuck = 0
-            return ""
+            # Finer tiles may resolve what these do not.
+            levels = [found for _, found in self.residuals]
+            stay = len(levels) > _LOOKS and math.inf > min(levels) > max(_RESOLVED, levels[0] / 2)
+            return f"residuals stay at {residual:.1e} of their natural size whatever the tiles: {_CONTRADICTS}" if stay else ""
         self.stuck += 1
-        return (
-            f"residuals stay at {residual:.1e} of their natural size while refinements change the fields by {self.change:.1e} "
-            "only: equations and conditions contradict each other, have no solution near this one, or hold something smaller "
-            "than tiles resolve, as a hole or a source; look whether sources balance what flows through the boundary, and at "
-            "the values of constants"
-        )
+        changed = f"while refinements change the fields by {self.change:.1e} only"
+        return f"residuals stay at {residual:.1e} of their natural size {changed}: {_CONTRADICTS}"
 
     def ended(self, judged: float, alike: bool) -> bool:
         """Stopping criterion: whether another one would be in vain, where the fields are judged to be so far off."""

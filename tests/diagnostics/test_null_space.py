@@ -252,6 +252,16 @@ def test_changes_that_fall_slowly_count_all_that_come():
         assert refined.to_come == pytest.approx(factor)
 
 
+def test_residuals_that_no_tiles_make_smaller_are_told():
+    refined, told = _Refinements(), []
+    for change, residual in ((math.inf, 0.75), (1.5, 0.76), (1.2, 0.9), (0.9, 2.1), (0.7, 0.2)):
+        refined.change = change
+        told.append(refined.stalled(residual, singular=False, rounding=lambda: 0.0))
+    assert told[:3] == ["", "", ""]
+    assert "stay at 2.1e+00 of their natural size whatever the tiles: equations and conditions contradict" in told[3]
+    assert told[4] == ""
+
+
 def test_what_the_smallest_tiles_at_jumps_miss_shows_where_they_are_halved():
     refined, told = _Refinements(), []
     for change, smallest in ((1e-4, 2.0**-20), (1e-6, 2.0**-22), (1e-9, 2.0**-22), (1e-8, 2.0**-24)):
