@@ -29,7 +29,7 @@ from sciml.problem.linearize import Jet
 from sciml.solvers import ResidualSystem
 from sciml.typing import MultiIndex, Points
 
-# Surfaces nearer than this (by their diameter) are met; coefficients are compared this far aside, and jump by this much.
+# Surfaces nearer than this (by their thickness) are met; coefficients are compared this far aside, and jump by this much.
 _NEAR, _ASIDE, _BREAK = 1e-6, 1e-7, 1e-5
 _FEWEST_LINES, _MOST_LINES, _ALL_LINES = 2, 4, 12
 _INTERVALS, _PARTS, _ROUNDS, _PLACES = 24, 8, 9, 6
@@ -159,7 +159,7 @@ def _broken_at(problem: Problem, ends: Points) -> bool:
     middle = ends.mean(dim=0, keepdim=True).numpy()
 
     def touches(*domains: Domain) -> bool:
-        return all(abs(float(each.distance(middle)[0])) <= _NEAR * each.diameter for each in domains)
+        return all(abs(float(each.distance(middle)[0])) <= _NEAR * each.thickness for each in domains)
 
     terms = problem.terms()
     for place in (term.place for term in terms):

@@ -48,7 +48,7 @@ from sciml.problem.linearize import Jet
 from sciml.typing import Array
 
 _NEVER = -1000.0
-# Points of each side, and so near to a boundary, as a share of the diameter, that they lie on it.
+# Points of each side, and so near to a boundary, as a share of the thickness, that they lie on it.
 _LOOKED_AT, _ON = 64, 1e-8
 # Exponentials that a determinant is taken of, and parts that are rounding.
 _WAVES, _ROUNDING = 8, 1e-11
@@ -189,7 +189,7 @@ def _missing_between_parts(problem: Problem, systems: Iterable[_System]) -> list
 def _near(place: Domain | Interface, points: Tensor) -> Array:
     """Which points ``(n, D)`` lie on a boundary, or on the boundaries of both parts of an interface."""
     parts = (place.first, place.second) if isinstance(place, Interface) else (place,)
-    return np.all([np.abs(each.distance(points.numpy())) <= _ON * each.diameter for each in parts], axis=0)
+    return np.all([np.abs(each.distance(points.numpy())) <= _ON * each.thickness for each in parts], axis=0)
 
 
 def _fewest(points: Tensor, side: Side | None, conditions: Iterable[Dependency]) -> float:

@@ -26,7 +26,7 @@ Operation = Literal["union", "difference", "intersection"]
 Placed: TypeAlias = tuple[Array, Array, Array]
 """Points of a side ``(n, D)``, outward unit normals ``(n, D)``, and which of the points are kept ``(n,)``."""
 
-# Tolerances and steps in units of the domain's diameter.
+# Tolerances and steps in units of the domain's thickness, and of its widths.
 _ON, _STEP = 1e-9, 1e-6
 # Places along a side between which its ends are looked for, bisections, and how near each other ends are one.
 _ALONG, _BISECTIONS, _TOGETHER = 400, 40, 1e-4
@@ -358,12 +358,22 @@ class Domain(ABC):
 
     def contains(self, points: Any) -> Array:
         """True for points inside or on the boundary, shape ``(n,)``."""
-        return self.distance(points) <= _ON * self.diameter
+        return self.distance(points) <= _ON * self.thickness
 
     @property
     def diameter(self) -> float:
         """The diagonal of the box around the domain."""
         return math.dist(self.lower, self.upper)
+
+    @property
+    def thickness(self) -> float:
+        """The least width of the box around the domain, or what rounding lets tell: times may have far larger numbers."""
+        lower, upper = np.array(self.lower), np.array(self.upper)
+        return max(float((upper - lower).min()), _STEP * float(np.abs([lower, upper]).max()))
+
+    def _a_step(self, normals: Array) -> Array:
+        """A short way along normals ``(n, D)``, by the widths of the box around the domain."""
+        return _STEP * (np.abs(normals) @ (np.array(self.upper) - np.array(self.lower)))[:, None] * normals
 
     def inside(self, unit: Array) -> tuple[Array, Array]:
         """Points ``(n, D)`` of the box around the domain from points of the unit cube, and which of them lie inside."""
@@ -502,9 +512,9 @@ class Interface:
     def on_side(self, side: Side, unit: Array) -> Placed:
         """Points of a side, normals out of the first domain, and which points belong to both boundaries."""
         points, normals, keep = self.first.on_side(side, unit)
-        keep = keep & (np.abs(self.second.distance(points)) <= _ON * self.first.diameter)
+        keep = keep & (np.abs(self.second.distance(points)) <= _ON * self.first.thickness)
         # What a difference was cut with has the distance zero, too, where it touches the boundary of what it was cut from.
-        step = _STEP * self.first.diameter * normals
+        step = self.first._a_step(normals)
         ahead, behind = (self.second.distance(points + sign * step) < 0 for sign in (1, -1))
         return points, normals, keep & (ahead != behind)
 
@@ -796,7 +806,7 @@ class Combination(_Composite):
             return super().meeting(one, two, unit)
         points = self.parts[number].meeting(first, second, unit)
         # Where the other part cuts corners off, the sides do not meet any more.
-        return points[np.abs(self.distance(points)) < _STEP * self.diameter] if len(points) else points
+        return points[np.abs(self.distance(points)) < _STEP * self.thickness] if len(points) else points
 
     def _uncut(self, number: int, own: Side, unit: Array) -> Placed:
         """A side of a part before others cut it; where the boundaries of both parts coincide, the first one's is enough."""
@@ -808,18 +818,18 @@ class Combination(_Composite):
         if self.kind == "difference" and number == 1:
             normals = -normals
         if number == 1:
-            keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.diameter)
+            keep = keep & (np.abs(self.parts[0].distance(points)) > _STEP * self.thickness)
         return points, normals, keep
 
     def _placed(self, number: int, own: Side, unit: Array) -> Placed:
         points, normals, keep = self._uncut(number, own, unit)
         # On the boundary are the points with the inside on one side of them and the outside on the other, also where the
         # boundaries of both parts coincide.
-        step = _STEP * self.diameter * normals
+        step = self._a_step(normals)
         # All at once: of many holes' distances the calls take longer than the numbers.
         before, beyond, here = np.split(self.distance(np.concatenate([points - step, points + step, points])), 3)
         # Near where two boundaries cross, a step is long enough to leave through the other one.
-        return points, normals, keep & (before < 0) & (beyond > 0) & (np.abs(here) <= _ON * self.diameter)
+        return points, normals, keep & (before < 0) & (beyond > 0) & (np.abs(here) <= _ON * self.thickness)
 
 
 def _fraction_kept(freedom: int, placed: Callable[[Array], Placed]) -> float:

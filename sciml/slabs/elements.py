@@ -144,12 +144,11 @@ class ElementPreconditioner:
     def _unbound(self, border: Tensor) -> Tensor:
         """The combinations of the functions at both ends that conditions leave free, ``(2 m F, free)``."""
         own = torch.cat([border[0, :, : self._nodal], border[0, :, -self._nodal :]], dim=1)
-        # Eigenvalues only multiply rows, except where conditions mix time derivatives.
         norms = own.norm(dim=1, keepdim=True)
-        rows = (own / torch.where(norms > 0, norms, torch.ones_like(norms))).numpy()
-        real = np.concatenate([rows.real, rows.imag])
-        free = scipy.linalg.null_space(real, rcond=1e-10) if len(rows) else np.eye(2 * self._nodal)
-        return torch.from_numpy(free[:, : 2 * self._nodal - len(rows)] if free.shape[1] else free)
+        rows = own / torch.where(norms > 0, norms, torch.ones_like(norms))
+        # Eigenvalues only multiply rows, except where conditions mix time derivatives, or fields with a rate and without: those
+        # that are bound least, as many as there are no conditions for.
+        return torch.linalg.svd(torch.cat([rows.real, rows.imag])).Vh[len(rows) :].T
 
     def _reduced(self, rows: Tensor) -> Tensor:
         """Rows of test functions at the breaks ``(p / 2, breaks, m F, k)``, those at the ends combined."""

@@ -195,7 +195,7 @@ def test_the_distance_is_negative_inside_and_at_most_the_way_to_the_boundary(dom
     points = thrown(domain, 2000, seed=5, margin=0.2)
     away = domain.distance(points)
     assert away.shape == (2000,)
-    assert np.array_equal(domain.contains(points), away <= 1e-9 * domain.diameter)
+    assert np.array_equal(domain.contains(points), away <= 1e-9 * domain.thickness)
     other = points[::-1]
     # Its size is at most that of the distance to the boundary, so it changes by no more than the way between two points.
     assert (np.abs(away - away[::-1]) <= np.linalg.norm(points - other, axis=1) + 1e-9).all()

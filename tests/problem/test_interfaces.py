@@ -142,6 +142,20 @@ def sample(interface, count=64):
     return found.points[0].numpy(), found.normals.numpy()
 
 
+@pytest.mark.parametrize("length", [1e-6, 1.0, 1e7])
+def test_layers_meet_however_large_the_numbers_of_time_are(length):
+    time = sciml.Interval(t=(0, length))
+    layers = [sciml.Interval(x=(0, 0.12)) * time, sciml.Interval(x=(0.12, 0.3)) * time]
+    surface = layers[0].interface(layers[1])
+    (side,) = surface.sides
+    points, normals, kept = surface.on_side(side, np.random.default_rng(0).random((50, surface.freedom(side))))
+    assert kept.all()
+    assert np.allclose(points[:, 0], 0.12, rtol=0, atol=1e-12)
+    assert np.allclose(normals, [1, 0])
+    # What lies beside a layer is no part of it, however long a time is.
+    assert layers[0].contains(np.array([[0.12, length / 2], [0.1201, length / 2]])).tolist() == [True, False]
+
+
 def test_points_on_interfaces():
     points, normals = sample(LEFT.interface(RIGHT))
     assert points.tolist() == [[0.4]]
