@@ -356,7 +356,7 @@ class SlabAttempt(ABC):
         ended, begun = self._carries(before), before is None and self.since is None
         if not solved.converged or not (begun or (ended is not None and ended.error is not None)):
             return []
-        starts = tuple(ROUNDING * each for each in slab.starts) if before is not None else self._lacking(slab)
+        starts = self._lacking(slab) if before is None else self._lost(slab, before)
         if ended is not None and ended.error is not None:
             carried = self._onto(slab.mesh, ended.mesh, ended.error.ends)
             starts = tuple(one + two for one, two in zip(starts, carried, strict=True))
@@ -409,6 +409,10 @@ class SlabAttempt(ABC):
         missed, sizes = self._misfit(slab)
         lacks = ROUNDING + float(torch.where(sizes > 0, missed / sizes, 0.0).max().sqrt())
         return tuple(lacks * each for each in slab.starts)
+
+    def _lost(self, slab: Slab[Any], before: DiscreteProblem) -> tuple[Tensor, ...]:
+        """What a start lacks of how the window before ended."""
+        return tuple(ROUNDING * each for each in slab.starts)
 
     def _misfit(self, slab: Slab[Any]) -> Tensor:
         """Mean squares of what a space misses of the initial values, and of these, by field and derivative ``(2, F, k)``."""
@@ -813,9 +817,14 @@ class ElementWindows(SlabAttempt):
         worst = float(torch.stack(sizes).max().sqrt())
         return worst if math.isfinite(worst) else math.inf, torch.stack(local).amax(0).sqrt().numpy()
 
-    def _lacking(self, slab: Slab[PiecewiseBasis]) -> tuple[Tensor, ...]:
+    def _lost(self, slab: Slab[PiecewiseBasis], before: DiscreteProblem) -> tuple[Tensor, ...]:
+        ended = self._ended(before)
+        same = ended is not None and ended.mesh is slab.mesh
+        return super()._lost(slab, before) if same else self._lacking(slab, before)
+
+    def _lacking(self, slab: Slab[PiecewiseBasis], before: DiscreteProblem | None = None) -> tuple[Tensor, ...]:
         # As large as what is missed there, and not as the start: what is next to nothing ahead of a front may grow.
-        mesh, misfits = slab.mesh, iter(self._misfits(slab.mesh, slab.starts, slab.begin, None))
+        mesh, misfits = slab.mesh, iter(self._misfits(slab.mesh, slab.starts, slab.begin, before))
         up, found = (1 + chebyshev_places(self._degree + 1)) / 2, []
         for starts, unit in zip(slab.starts, self._units, strict=True):
             if not len(starts):
