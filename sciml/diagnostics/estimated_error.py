@@ -112,7 +112,7 @@ def estimated_error(
     size = root_mean_squares(setup.problem, points, predicted(setup.trial, points))
     if not bool(torch.isfinite(size).all()):
         return ErrorEstimate(dict(at_most))
-    unit = torch.tensor(significant(size.tolist()), dtype=size.dtype, device=size.device)
+    unit = torch.tensor(significant(size.tolist(), setup.trial), dtype=size.dtype, device=size.device)
     found: list[Tensor] = []
     before = 0.0
     for share in (_COARSER, 1.0, _FINER):
@@ -330,10 +330,20 @@ class _DoubledJets:
         return 2 * found if field == self.doubled else found
 
 
-def significant(sizes: Sequence[float]) -> list[float]:
-    """The sizes of fields, of which one that is zero to rounding has no size of its own: that of the largest stands for it."""
+def significant(sizes: Sequence[float], trial: Any = None) -> list[float]:
+    """The sizes of fields, of which one that is zero to rounding has no size of its own: that of the largest stands for it.
+
+    It is not zero where it is as large as is natural for it, such as volts beside a number of ions.
+    """
     largest = max(sizes, default=0.0)
-    return [(size if size > _ROUNDING * largest else largest) or 1.0 for size in sizes]
+    usual = [min(each, largest) or largest for each in _natural(trial, len(sizes))]
+    return [(size if size > _ROUNDING * own else largest) or 1.0 for size, own in zip(sizes, usual, strict=True)]
+
+
+def _natural(trial: Any, count: int) -> list[float]:
+    """The natural sizes of the fields of a trial function, or zeros where they are not known."""
+    scaled = getattr(trial, "windows", [trial])[0]
+    return scaled.scale.tolist() if hasattr(scaled, "scale") else [0.0] * count
 
 
 def relative_l2(problem: Problem, points: Tensor, changes: Tensor, values: Tensor, trial: Any) -> dict[str, float]:
@@ -355,14 +365,12 @@ def relative_errors(errors: Sequence[float], sizes: Sequence[float], trial: Any)
     Of a field that is next to nothing, such as the velocity across a channel or the pressure between cylinders that turn, the
     error is all that there is: it is told as a share of a thousandth of the field's natural size.
     """
-    scaled = getattr(trial, "windows", [trial])[0]
-    natural = scaled.scale.tolist() if hasattr(scaled, "scale") else [0.0] * len(sizes)
 
     def of(error: float, size: float, usual: float) -> float:
         own = error / size
         return own if own <= _ALL_ERROR else min(own, error / max(size, NEXT_TO_NOTHING * usual))
 
-    return [of(*each) for each in zip(errors, significant(sizes), natural, strict=True)]
+    return [of(*each) for each in zip(errors, significant(sizes, trial), _natural(trial, len(sizes)), strict=True)]
 
 
 def missed(errors: Mapping[str, float], limit: float) -> list[str]:

@@ -37,7 +37,7 @@ def free_directions(setup: DiscreteProblem, seed: int = 0) -> dict[str, str]:
     model = Spectral(_DEGREE)
     model.build(count, len(problem.fields), torch.Generator())
     points = draw(Interior(), problem.domain, _PROBES, np.random.default_rng([seed, 53])).points[0]
-    unit = significant(root_mean_squares(problem, points, predicted(setup.trial, points)).tolist())
+    unit = significant(root_mean_squares(problem, points, predicted(setup.trial, points)).tolist(), setup.trial)
     trial = Scaled(model, problem.domain.lower, problem.domain.upper, [0.0] * len(unit), unit)
     blocks = blocks_of(problem, problem.terms(), _POINTS_EACH * model.basis.width, np.random.default_rng([seed, 54]))
     values = model.basis((points - trial.center) / trial.half_width)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from conftest import problem_class
 import sciml
 from problems import Poisson
 from sciml import d
-from sciml.diagnostics.estimated_error import estimated_error
+from sciml.diagnostics.estimated_error import estimated_error, significant
 from sciml.models import Windowed
 from sciml.strategies.prepare import prepare
 
@@ -213,3 +214,10 @@ def test_a_network_that_learned_a_fit_to_measurements_has_the_error_of_both():
     for name, error in plain.estimated_error.items():
         assert learned.estimated_error[name] > 0.9 * error
         assert 0.2 < learned.estimated_error[name] / learned.error()[name] < 5
+
+
+def test_volts_beside_numbers_of_ions_are_not_zero():
+    trial = SimpleNamespace(scale=torch.tensor([0.2, 3e22, 1.0], dtype=torch.float64))
+    assert significant([0.05, 2e22, 1e-20], trial) == [0.05, 2e22, 2e22]
+    # Where nothing is known of natural sizes, all fields may have one unit.
+    assert significant([0.05, 2e22]) == [2e22, 2e22]
