@@ -855,7 +855,7 @@ class TileSpace:
                 # To either side of the common side: the lower tile's upper one first.
                 at[:, member, :, column] = 1.0 - 2 * member
                 table = self.model.functions(at[:, member].flatten(0, 1), [0] * len(self.names))
-                sides.append((table.unflatten(0, (len(pairs), -1)) * own[pairs[:, member], None]).sum(2))
+                sides.append((table.unflatten(0, at.shape[:1] + at.shape[2:3]) * own[pairs[:, member], None]).sum(2))
             inside = self.lives(field, self.points(pairs[:, 0], at[:, 0]))
             jumps = ((sides[0] - sides[1]).abs() * inside).amax(1)
             for member in (0, 1):
