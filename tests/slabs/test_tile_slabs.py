@@ -789,6 +789,21 @@ def test_a_start_in_one_part_knows_nothing_of_the_other():
         assert float(space.torn(name, found).max()) < 1e-5
 
 
+class Strip(Cooling):
+    """Seven times as long as wide."""
+
+    domain = (sciml.Box(x=(0, 7), y=(0, 1)) - sciml.Disk((3, 0.5), 0.2)) * sciml.Interval(t=(0, 0.1))
+    conditions = [Cooling.conditions[0], sciml.Dirichlet(u=exact, on=domain.boundary)]
+
+
+def test_tiles_in_one_row_have_neighbours_along_it_alone():
+    space = TileSpace.laid(Strip(), ("x", "y"), (6, 1), 8)
+    found = space.projected("u", lambda columns: (torch.sin(2 * columns[0]) * torch.cos(columns[1]))[None])
+    torn = space.torn("u", found)
+    assert torn.shape == (len(space.halves), 2)
+    assert float(torn.max()) < 1e-3
+
+
 @pytest.mark.slow
 def test_two_bodies_in_contact_begin_at_temperatures_of_their_own():
     solution = sciml.fit(Contact(), strategy=sciml.strategies.TimeMarching(), seconds=200)
