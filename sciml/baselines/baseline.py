@@ -110,6 +110,7 @@ def baseline(
         problem,
         measured,
         term_sizes(problem, [*blocks, *measured], sizes),
+        np.array([centre for centre, _ in sizes.values()]),
         np.array([size for _, size in sizes.values()]),
         tolerance,
         budget,

@@ -104,7 +104,7 @@ def _steady(task: Task) -> Callable[[Grid, Solved | None], Solved]:
         system = CollocationSystem(problem if measured else bound, grid, measured, task.scales, task.budget)
         raw = np.zeros(0) if not measured else task.raw if before is None or before.raw is None else before.raw
         if before is None:
-            start = system.guess()
+            start = np.repeat(task.centres, grid.size)
             if len(raw):
                 # Begin with what the constants' first values give: unknowns times a constant field tell nothing.
                 start, _ = CollocationSystem(bound, grid, [], task.scales, task.budget).solve(np.zeros_like(start))

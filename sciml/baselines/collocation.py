@@ -21,8 +21,7 @@ from sciml.models.grid import Sites
 from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.linearize import linearize, per_point
-from sciml.problem.observations import Observation
+from sciml.problem.linearize import Linearization, linearize, per_point
 from sciml.slabs.row_layout import arranged, outward, sparse_slopes
 from sciml.typing import Array
 
@@ -34,6 +33,8 @@ _DEGREES = {1: 24, 2: 14, 3: 5}
 _ROUNDING = 1e-9
 DENSE = 4200
 _SURE, _RANK, _SHIFT = 1e15, 1e-14, 1e-3
+# Steps of a flow to rest, what they move of the fields that is little and much, and how long they become.
+_TRANSIENT, _SMALL_MOVE, _LARGE_MOVE, _LONG = 200, 0.1, 0.5, 1e6
 
 
 @dataclass(frozen=True)
@@ -170,16 +171,6 @@ class CollocationSystem:
         where = grid.points[numbers, self.problem.coordinates.index(place.each)]
         return [(grid.at_nodes(numbers[where == each]), weights[where == each]) for each in np.unique(where)]
 
-    def guess(self) -> Array:
-        """The first nodal values of Newton's method, ``(F * N,)``: zero, or the mean of what was measured."""
-        found = np.zeros((len(self.problem.fields), self.grid.size))
-        for block in self._measured:
-            for term in block.terms:
-                if isinstance(term.evaluate, Observation) and term.evaluate.plain:
-                    assert term.evaluate.field is not None
-                    found[self.problem.fields.index(term.evaluate.field)] = float(term.evaluate.measured.mean())
-        return found.ravel()
-
     def solve(self, start: Array) -> tuple[Array, int]:
         """Gauss-Newton from nodal values and raw unknown constants ``(F * N + q,)``, its steps halved until they improve."""
         if self._measured:
@@ -197,7 +188,70 @@ class CollocationSystem:
                 return self._newton(self._square, start, square=True)
             except _SingularError:
                 pass
+            except NotFiniteError:
+                raise
+            except NewtonError:
+                if (flow := self._flow(start)) is None:
+                    raise
+                return self._newton(self._square, self._at_rest(start, *flow), square=True)
         return self._newton(self._whole, start, square=False)
+
+    def _flow(self, now: Array) -> tuple[scipy.sparse.csr_array, float] | None:
+        r"""The rows of rates with which equations diffuse their fields to rest, and the fastest rate; None where one does not.
+
+        An equation with :math:`a\,\partial^{2k} u` diffuses u by :math:`u_t = (-1)^{k + 1} \operatorname{sign}(a) R`.
+        """
+        fields, widths, nodes = self.problem.fields, self.problem.domain.half_widths, self.grid.size
+        pieces = [piece for piece in self._square if piece.term.name in self.problem.equations]
+        signs, sizes, fastest = np.zeros((len(pieces), len(fields))), np.zeros((len(pieces), len(fields))), 0.0
+        for row, piece in enumerate(pieces):
+            slopes = self._linear(piece, now)[0].jets
+            for column, name in enumerate(fields):
+                own = {index: slope.numpy() for (field, index), slope in slopes.items() if field == name}
+                highest = max(map(len, own), default=0)
+                # Mixed derivatives say nothing of what diffuses.
+                pure = [index for index in own if len(index) == highest and all(index.count(x) % 2 == 0 for x in index)]
+                if highest and pure:
+                    signs[row, column] = (-1) ** (highest // 2 + 1) * np.sign(sum(own[index].mean() for index in pure))
+                    rates = [
+                        np.abs(own[index]).mean() / math.prod(widths[x] for x in index) for index in (*pure, ()) if index in own
+                    ]
+                    sizes[row, column], fastest = rates[0], max(fastest, *rates)
+        owners, owned = scipy.optimize.linear_sum_assignment(sizes > 0, maximize=True)
+        if len(pieces) != len(fields) or not signs[owners, owned].all():
+            return None
+        sign = dict(zip((id(pieces[row]) for row in owners), zip(owned, signs[owners, owned], strict=True), strict=True))
+        blocks = []
+        for piece in self._square:
+            found = scipy.sparse.csr_array((len(piece.weights), len(now)))
+            if id(piece) in sign:
+                column, way = sign[id(piece)]
+                values = scipy.sparse.diags_array(way * piece.weights) @ piece.sites.operator(())
+                before, after = column * nodes, len(now) - (column + 1) * nodes
+                beside = [scipy.sparse.csr_array((len(piece.weights), count)) for count in (before, after)]
+                found = scipy.sparse.hstack([beside[0], values, beside[1]])
+            blocks.append(found)
+        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks)), fastest
+
+    def _at_rest(self, now: Array, rates: scipy.sparse.csr_array, fastest: float) -> Array:
+        """Pseudo-transient continuation: where a flow by these rates has come to rest, by implicit steps that become longer.
+
+        Reference: C. T. Kelley and D. E. Keyes, Convergence analysis of pseudo-transient continuation, SIAM Journal on
+        Numerical Analysis 35 (1998).
+        """
+        length = 1 / fastest
+        for _ in range(_TRANSIENT):
+            self._budget.check()
+            rows, jacobian = self.linearized(self._square, now)
+            step = -_solved_square(scipy.sparse.csr_array(jacobian - rates / length), rows)
+            now = now + step
+            moved = np.abs(step).max() / max(np.abs(now).max(), 1e-300)
+            if not np.isfinite(moved):
+                raise NewtonError("a flow to rest grows beyond all bounds")
+            length *= 2.0 if moved < _SMALL_MOVE else 0.5 if moved > _LARGE_MOVE else 1.0
+            if moved < _SMALL_MOVE and length * fastest > _LONG:
+                break
+        return now
 
     def _newton(self, pieces: list[_Piece], now: Array, *, square: bool) -> tuple[Array, int]:
         nodal = len(self.problem.fields) * self.grid.size
@@ -281,16 +335,10 @@ class CollocationSystem:
         """Weighted residuals, and their derivatives by nodal values and raw unknowns."""
         fields, count = self.problem.fields, self.grid.size
         offsets = {(name, 0): row * count for row, name in enumerate(fields)}
-        by_field = {key: now[start : start + count] for key, start in offsets.items()}
-        raw = dict(zip(self.problem.unknowns, torch.from_numpy(now[len(fields) * count :]), strict=True))
         rows, blocks = [], []
         for piece in pieces:
-            points = torch.from_numpy(piece.sites.points)
-            leaves, constants = per_point(self.problem, raw, len(points))
-            jets = GridJets(by_field, piece.sites)
-            at = Evaluation.of(self.problem.bind(**constants), [points], [jets], piece.normals)
-            linear = linearize(piece.term, at, leaves)
-            residual, zero = linear.values.detach().numpy(), torch.zeros(len(points))
+            linear, leaves = self._linear(piece, now)
+            residual, zero = linear.values.detach().numpy(), torch.zeros(len(piece.sites.points))
             extra = [scipy.sparse.csr_array(linear.by_unknown.get(name, zero)[:, None].numpy()) for name in leaves]
             own = sparse_slopes(linear.jets, piece.sites, offsets, len(fields) * count)
             slopes = scipy.sparse.csr_array(scipy.sparse.hstack([own, *extra]))
@@ -300,6 +348,18 @@ class CollocationSystem:
             rows.append(piece.weights * residual)
             blocks.append(scipy.sparse.diags_array(piece.weights) @ slopes)
         return np.concatenate(rows), scipy.sparse.csr_array(scipy.sparse.vstack(blocks))
+
+    def _linear(self, piece: _Piece, now: Array) -> tuple[Linearization, dict[str, Tensor]]:
+        """A term at its sites with its derivatives, and raw unknowns, one number for each site."""
+        count, values = self.grid.size, now[len(self.problem.fields) * self.grid.size :]
+        by_field = {(name, 0): now[row * count : (row + 1) * count] for row, name in enumerate(self.problem.fields)}
+        raw, points = (
+            dict(zip(self.problem.unknowns, torch.from_numpy(values), strict=True)),
+            torch.from_numpy(piece.sites.points),
+        )
+        leaves, constants = per_point(self.problem, raw, len(points))
+        at = Evaluation.of(self.problem.bind(**constants), [points], [GridJets(by_field, piece.sites)], piece.normals)
+        return linearize(piece.term, at, leaves), leaves
 
     def rows(self, solution: Array) -> tuple[Array, scipy.sparse.csr_array]:
         """The rows of least squares, measurements last, and their derivatives."""

@@ -34,6 +34,7 @@ class Task:
         problem: the problem.
         measured: blocks of measurements, and what was known of constants before.
         scales: the natural size of every term, by which its rows are divided.
+        centres: what every field lies about, ``(F,)``.
         sizes: the natural size of every field, ``(F,)``.
         tolerance: the relative accuracy aimed at.
         budget: the time that is left.
@@ -46,6 +47,7 @@ class Task:
     problem: Problem
     measured: list[Collocation]
     scales: Mapping[str, float]
+    centres: Array
     sizes: Array
     tolerance: float
     budget: Budget

@@ -771,6 +771,35 @@ def test_when_the_time_is_over_what_a_coarser_grid_found_is_told():
         task.budget.start -= 20.0
         raise IntegrationError("the time limit of 10 s was reached at t = 0.1; raise time_limit")
 
-    task = Task(Source(), [], {}, np.ones(1), 1e-6, Budget(10.0))
+    task = Task(Source(), [], {}, np.zeros(1), np.ones(1), 1e-6, Budget(10.0))
     with pytest.raises(IntegrationError, match=r"at t = 0\.1.*; on a coarser grid the solution grows to 1e\+09 at t = 0\.5"):
         refine(task, grids(Source(), ["x"], "differences", [17, 33]), 3, solve)
+
+
+class Kink(sciml.Problem):
+    """Allen and Cahn's equation at rest: from zero Newton's method meets one of many solutions that are unstable, or none."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1))
+    fields = ["u"]
+    width = 0.12
+    conditions = [sciml.Dirichlet(u=lambda self, x, y: self.exact(x, y), on=domain.boundary)]
+
+    def exact(self, x, y):
+        return torch.tanh((0.6 * x + 0.8 * y - 0.1) / (2**0.5 * self.width))
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return self.width**2 * sciml.laplacian(u, x, y) + u - u**3
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_newtons_method_fails_a_flow_comes_to_rest(sign):
+    class Signed(Kink):
+        @sciml.equation
+        def balance(self, u, x, y):
+            return sign * (self.width**2 * sciml.laplacian(u, x, y) + u - u**3)
+
+    found = sciml.baseline(Signed(), n=32)
+    x, y = np.random.default_rng(0).uniform(-0.7, 0.7, (2, 200))
+    truth = Kink().exact(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+    assert np.abs(found(x=x, y=y)["u"] - truth).max() < 1e-3
