@@ -11,7 +11,7 @@ import scipy
 
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
-from sciml.models import Tiles, Windowed
+from sciml.models import GridFunction, PiecewisePolynomial, Tiles, Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
 from sciml.solvers import DiscreteProblem, ResidualSystem
@@ -233,8 +233,10 @@ def _overfit(issued: Certificate) -> Iterator[str]:
     """Equations that hold at training points and not between them."""
     setup = issued.setup
     model = getattr(setup.trial, "model", None)
-    if isinstance(setup.trial, Windowed) or (isinstance(model, Tiles) and not model.alike):
-        # Windows, and tiles that were halved, have points of their own; these, of the whole, tell no layer from a step.
+    pieces = isinstance(model, GridFunction | PiecewisePolynomial) or (isinstance(model, Tiles) and not model.alike)
+    if pieces or isinstance(setup.trial, Windowed):
+        # Windows, tiles that were halved and a classical solver's steps have points of their own; these, of the whole, tell no
+        # layer from a step.
         return
     between = "the equations hold at the points and not between them; use more points, or begin with sciml.Adam"
     if uncertified(issued.residuals, _NEGLIGIBLE):

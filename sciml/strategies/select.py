@@ -30,6 +30,9 @@ from sciml.uncertainty.covariance import from_equations
 # Degrees of polynomials that show whether constants are determined, and how fast their weights decay.
 _PROBED, _DECAY = {1: 24, 2: 14}, 0.3
 
+# Of the budget of time, for windows of ordinary differential equations.
+_SHARE = 0.6
+
 KINDS: tuple[type[Strategy], ...] = (
     InverseFields,
     NonlinearRegression,
@@ -172,7 +175,8 @@ def _serving(work: Workspace) -> list[Strategy]:
         # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
         box_alone = "its domain is a box" if isinstance(problem.domain, Box) else None
         return [way for way, unless in ((Spectral(), None), (Tiles(), box_alone)) if serves(way, unless)]
-    march = TimeMarching()
+    # SciPy may take seconds where features take minutes.
+    march = TimeMarching(_SHARE if work.dimension == 1 else 1.0)
     in_time = serves(march)
     in_slabs = march.unless_in_slabs(work) is None
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"

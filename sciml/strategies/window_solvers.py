@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from sciml.problem.pulses import sudden_changes
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.random_features import not_by_least_squares
-from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
+from sciml.strategies.search import Candidate, Log, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import (
@@ -87,6 +88,11 @@ class FeatureWindows:
         )
 
 
+def _over(log: Log, late: float) -> bool:
+    """Whether no other window begins: somebody wants the end, or so many seconds are over."""
+    return log.stopped or log.seconds > late
+
+
 def stand_still(setup: DiscreteProblem) -> None:
     """Begin a window with the function that has its start's values at all times."""
     problem, time = setup.problem, str(setup.problem.time)
@@ -113,7 +119,12 @@ class TimeMarching(Strategy):
     polynomials and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points;
     where a grid does not resolve a start in the plane, tiles do. Where slabs do not serve, as for ordinary differential
     equations, windows are solved by random features.
+
+    Args:
+        share: of the budget of time, after which no window by random features begins, for others may be faster.
     """
+
+    share: float = 1.0
 
     def obstacle(self, work: Workspace) -> str | None:
         return not_in_windows(work.problem, work.measurements is not None) or not_by_least_squares(work)
@@ -192,8 +203,9 @@ class TimeMarching(Strategy):
             own = problem.on(problem.domain.between(time, first, last)) if sudden else problem
             part = replace(work.discrete, problem=own)
             methods = self._methods(work, part, training, target, slabs, None if whole is None else whole.setups[-1])
+            late = self.share * work.log.budget.seconds if isinstance(methods[0].attempt, FeatureWindows) else math.inf
             try:
-                marched = march(part, methods, target=target, ended=lambda: work.log.stopped)
+                marched = march(part, methods, target=target, ended=partial(_over, work.log, late))
             except KeyboardInterrupt:
                 if whole is None:
                     raise

@@ -278,3 +278,32 @@ def test_an_orbit_in_any_unit(radius, pull):
     solution = sciml.fit(Orbit())
     assert solution.success
     assert max(solution.error().values()) < 1e-7
+
+
+class Conserved(sciml.Problem):
+    """Robertson's reaction with its sum as an algebraic equation (E. Hairer and G. Wanner, 1996)."""
+
+    domain = sciml.Interval(t=(0, 4000))
+    fields = ["a", "b", "c"]
+    conditions = [sciml.Initial(a=1.0, b=0.0)]
+
+    @sciml.equation
+    def first(self, a, b, c, t):
+        return d(a, t) + 0.04 * a - 1e4 * b * c
+
+    @sciml.equation
+    def second(self, a, b, c, t):
+        return d(b, t) - 0.04 * a + 1e4 * b * c + 3e7 * b**2
+
+    @sciml.equation
+    def whole(self, a, b, c, t):
+        return a + b + c - 1
+
+
+def test_windows_that_are_too_short_leave_time_for_classical_solvers():
+    """By random features hundreds of windows lead to a thousandth of the time."""
+    solution = sciml.fit(Conserved(), strategy=[sciml.strategies.TimeMarching(share=0.0), "ClassicalGrids"])
+    assert solution.success, solution.message
+    found = solution(t=4000.0)
+    assert found["a"] == pytest.approx(0.18320226, rel=1e-5)
+    assert found["b"] == pytest.approx(8.94237e-07, rel=1e-4)
