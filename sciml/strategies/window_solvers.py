@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import torch
 
+from sciml.errors import SolverError
 from sciml.geometry import Box, Face, Interior, OnFaces, Within
 from sciml.models import RandomFeatures
 from sciml.problem import Problem
@@ -122,9 +123,16 @@ class TimeMarching(Strategy):
 
     Args:
         share: of the budget of time, after which no window by random features begins, for others may be faster.
+
+    Raises:
+        SolverError: not a number above 0 and at most 1.
     """
 
     share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0 < self.share <= 1:
+            raise SolverError(f"share must be a number above 0 and at most 1; given: {self.share!r}")
 
     def obstacle(self, work: Workspace) -> str | None:
         return not_in_windows(work.problem, work.measurements is not None) or not_by_least_squares(work)

@@ -302,8 +302,14 @@ class Conserved(sciml.Problem):
 
 def test_windows_that_are_too_short_leave_time_for_classical_solvers():
     """By random features hundreds of windows lead to a thousandth of the time."""
-    solution = sciml.fit(Conserved(), strategy=[sciml.strategies.TimeMarching(share=0.0), "ClassicalGrids"])
+    solution = sciml.fit(Conserved(), strategy=[sciml.strategies.TimeMarching(share=0.02), "ClassicalGrids"], seconds=100)
     assert solution.success, solution.message
     found = solution(t=4000.0)
     assert found["a"] == pytest.approx(0.18320226, rel=1e-5)
     assert found["b"] == pytest.approx(8.94237e-07, rel=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, True, "half"])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(sciml.SolverError, match="share must be a number above 0 and at most 1"):
+        sciml.strategies.TimeMarching(share=share)
