@@ -40,7 +40,7 @@ _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
 _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
-_TOLERANCE, _ROUGH, _ROUGH_START = 1e-15, 1e-3, 1e-10
+_TOLERANCE, _ROUGH, _ROUGH_START, _SMOOTH_START = 1e-15, 1e-3, 1e-6, 1e-10
 # How closely, and by how many products at most, sensitivities are solved for.
 _CLOSELY, _MANY_PRODUCTS = 1e-4, 30
 # What rounding adds to the error in every window, and relative errors below which it may be all there is.
@@ -849,12 +849,15 @@ class ElementWindows(SlabAttempt):
 
     def _resolving_start(self, begin: float) -> PiecewiseBasis:
         """Elements as narrow as the initial values ask for: where they jump, the jump's place is all that matters."""
-        mesh = self._mesh
+        mesh, limit = self._mesh, _ROUGH_START
         while True:
             misfits = self._misfits(mesh, self._starts(mesh, begin, None), begin, None)
             widths = np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()
             missed = torch.stack(misfits).amax(0).sqrt().numpy() * np.sqrt(widths)
-            coarse = (missed > _ROUGH_START) & (widths > _NARROWEST)
+            if missed.max() <= _ROUGH_START:
+                # Where nothing jumps, which would leave something everywhere, to more digits.
+                limit = _SMOOTH_START
+            coarse = (missed > limit) & (widths > _NARROWEST)
             if not coarse.any() or mesh.count + coarse.sum() > _MOST:
                 return mesh
             mesh = mesh.split(coarse)
