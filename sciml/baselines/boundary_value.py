@@ -18,6 +18,7 @@ from sciml.diagnostics.well_posedness import lacking
 from sciml.errors import BaselineError
 from sciml.geometry import Box
 from sciml.models import Grid
+from sciml.typing import Array
 
 # Nodes along each coordinate, by the number of coordinates that are gridded.
 _SIZES = {
@@ -101,18 +102,22 @@ def _steady(task: Task) -> Callable[[Grid, Solved | None], Solved]:
     bound = problem.bind_initial()
 
     def solve(grid: Grid, before: Solved | None) -> Solved:
-        system = CollocationSystem(problem if measured else bound, grid, measured, task.scales, task.budget)
+        system = CollocationSystem(problem if measured else bound, grid, measured, task.scales, task.sizes, task.budget)
         raw = np.zeros(0) if not measured else task.raw if before is None or before.raw is None else before.raw
         if before is None:
+
+            def begun(start: Array) -> tuple[Array, int]:
+                if len(raw):
+                    # Begin with what the constants' first values give: unknowns times a constant field tell nothing.
+                    start, _ = CollocationSystem(bound, grid, [], task.scales, task.sizes, task.budget).solve(start)
+                return system.solve(np.concatenate([start, raw]))
+
             start = np.repeat(task.centres, grid.size)
-            if len(raw):
-                # Begin with what the constants' first values give: unknowns times a constant field tell nothing.
-                start, _ = CollocationSystem(bound, grid, [], task.scales, task.budget).solve(np.zeros_like(start))
             try:
-                found, steps = system.solve(np.concatenate([start, raw]))
+                found, steps = begun(start)
             except NotFiniteError:
                 # Logarithms, roots and quotients know no zero: begin at the size of what is prescribed.
-                found, steps = system.solve(np.concatenate([np.repeat(task.sizes, grid.size), raw]))
+                found, steps = begun(np.repeat(task.sizes, grid.size))
         else:
             with torch.no_grad():
                 start = before.trial(torch.from_numpy(grid.points)).numpy().T.ravel()

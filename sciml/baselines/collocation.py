@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import Linearization, linearize, per_point
+from sciml.slabs.elements import paired
 from sciml.slabs.row_layout import arranged, outward, sparse_slopes
 from sciml.typing import Array
 
@@ -35,6 +37,8 @@ DENSE = 4200
 _SURE, _RANK, _SHIFT = 1e15, 1e-14, 1e-3
 # Steps of a flow to rest, what they move of the fields that is little and much, and how long they become.
 _TRANSIENT, _SMALL_MOVE, _LARGE_MOVE, _LONG = 200, 0.1, 0.5, 1e6
+# The least size of a field in a flow, of its natural one; residuals that have grown so many times will not come to rest.
+_LITTLE, _GROWN = 1e-3, 1e12
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,15 @@ class CollocationSystem:
     """
 
     def __init__(
-        self, problem: Problem, grid: Grid, measured: Sequence[Collocation], scales: Mapping[str, float], budget: Budget
+        self,
+        problem: Problem,
+        grid: Grid,
+        measured: Sequence[Collocation],
+        scales: Mapping[str, float],
+        sizes: Array,
+        budget: Budget,
     ) -> None:
-        self.problem, self.grid, self._budget, self._scales = problem, grid, budget, scales
+        self.problem, self.grid, self._budget, self._scales, self._sizes = problem, grid, budget, scales, sizes
         terms = problem.terms()
         self._equations = [term for term in terms if term.name in problem.equations]
         others = [term for term in terms if not (term.name in problem.equations or isinstance(term.place, Opposite))]
@@ -171,6 +181,8 @@ class CollocationSystem:
         where = grid.points[numbers, self.problem.coordinates.index(place.each)]
         return [(grid.at_nodes(numbers[where == each]), weights[where == each]) for each in np.unique(where)]
 
+    # What overflows on the way is too large, and goes no further.
+    @np.errstate(over="ignore", invalid="ignore")
     def solve(self, start: Array) -> tuple[Array, int]:
         """Gauss-Newton from nodal values and raw unknown constants ``(F * N + q,)``, its steps halved until they improve."""
         if self._measured:
@@ -193,17 +205,22 @@ class CollocationSystem:
             except NewtonError:
                 if (flow := self._flow(start)) is None:
                     raise
-                return self._newton(self._square, self._at_rest(start, *flow), square=True)
+                # What a flow does not lead to either is told as Newton's method left it.
+                with contextlib.suppress(_SingularError, NewtonError):
+                    return self._newton(self._square, self._at_rest(start, *flow), square=True)
+                raise
         return self._newton(self._whole, start, square=False)
 
     def _flow(self, now: Array) -> tuple[scipy.sparse.csr_array, float] | None:
-        r"""The rows of rates with which equations diffuse their fields to rest, and the fastest rate; None where one does not.
+        r"""Pseudo-time: rows of rates with which equations diffuse their fields, and the fastest rate; None where one does not.
 
         An equation with :math:`a\,\partial^{2k} u` diffuses u by :math:`u_t = (-1)^{k + 1} \operatorname{sign}(a) R`.
         """
         fields, widths, nodes = self.problem.fields, self.problem.domain.half_widths, self.grid.size
         pieces = [piece for piece in self._square if piece.term.name in self.problem.equations]
-        signs, sizes, fastest = np.zeros((len(pieces), len(fields))), np.zeros((len(pieces), len(fields))), 0.0
+        if len(pieces) != len(fields):
+            return None
+        signs, sizes, rates = (np.zeros((len(pieces), len(fields))) for _ in range(3))
         for row, piece in enumerate(pieces):
             slopes = self._linear(piece, now)[0].jets
             for column, name in enumerate(fields):
@@ -213,41 +230,41 @@ class CollocationSystem:
                 pure = [index for index in own if len(index) == highest and all(index.count(x) % 2 == 0 for x in index)]
                 if highest and pure:
                     signs[row, column] = (-1) ** (highest // 2 + 1) * np.sign(sum(own[index].mean() for index in pure))
-                    rates = [
-                        np.abs(own[index]).mean() / math.prod(widths[x] for x in index) for index in (*pure, ()) if index in own
-                    ]
-                    sizes[row, column], fastest = rates[0], max(fastest, *rates)
-        owners, owned = scipy.optimize.linear_sum_assignment(sizes > 0, maximize=True)
-        if len(pieces) != len(fields) or not signs[owners, owned].all():
+                    diffused = max(np.abs(own[index]).mean() / math.prod(widths[x] for x in index) for index in pure)
+                    sizes[row, column] = diffused * self._sizes[column]
+                    rates[row, column] = max(diffused, np.abs(own[()]).mean() if () in own else 0.0)
+        owners = paired(sizes)
+        if not all(signs[row, column] for column, row in enumerate(owners)):
             return None
-        sign = dict(zip((id(pieces[row]) for row in owners), zip(owned, signs[owners, owned], strict=True), strict=True))
-        blocks = []
+        columns, blocks = {id(pieces[row]): column for column, row in enumerate(owners)}, []
         for piece in self._square:
             found = scipy.sparse.csr_array((len(piece.weights), len(now)))
-            if id(piece) in sign:
-                column, way = sign[id(piece)]
-                values = scipy.sparse.diags_array(way * piece.weights) @ piece.sites.operator(())
-                before, after = column * nodes, len(now) - (column + 1) * nodes
-                beside = [scipy.sparse.csr_array((len(piece.weights), count)) for count in (before, after)]
-                found = scipy.sparse.hstack([beside[0], values, beside[1]])
+            if (column := columns.get(id(piece), -1)) >= 0:
+                values = scipy.sparse.diags_array(signs[owners[column], column] * piece.weights) @ piece.sites.operator(())
+                beside = (column * nodes, len(now) - (column + 1) * nodes)
+                before, after = (scipy.sparse.csr_array((len(piece.weights), count)) for count in beside)
+                found = scipy.sparse.hstack([before, values, after])
             blocks.append(found)
+        fastest = max(rates[row, column] for column, row in enumerate(owners))
         return scipy.sparse.csr_array(scipy.sparse.vstack(blocks)), fastest
 
     def _at_rest(self, now: Array, rates: scipy.sparse.csr_array, fastest: float) -> Array:
-        """Pseudo-transient continuation: where a flow by these rates has come to rest, by implicit steps that become longer.
+        """Pseudo-transient continuation: where a flow by these rates is nearly at rest, by implicit steps that become longer.
 
         Reference: C. T. Kelley and D. E. Keyes, Convergence analysis of pseudo-transient continuation, SIAM Journal on
         Numerical Analysis 35 (1998).
         """
-        length = 1 / fastest
+        length, first, shape = 1 / fastest, 0.0, (len(self.problem.fields), -1)
         for _ in range(_TRANSIENT):
             self._budget.check()
             rows, jacobian = self.linearized(self._square, now)
+            first = first or float(np.abs(rows).max())
+            if not np.abs(rows).max() <= _GROWN * first or not (np.isfinite(rows).all() and np.isfinite(jacobian.data).all()):
+                raise NewtonError("a flow to rest grows beyond all bounds")
             step = -_solved_square(scipy.sparse.csr_array(jacobian - rates / length), rows)
             now = now + step
-            moved = np.abs(step).max() / max(np.abs(now).max(), 1e-300)
-            if not np.isfinite(moved):
-                raise NewtonError("a flow to rest grows beyond all bounds")
+            largest = np.maximum(np.abs(now.reshape(shape)).max(axis=1), self._sizes * _LITTLE)
+            moved = float((np.abs(step.reshape(shape)).max(axis=1) / largest).max())
             length *= 2.0 if moved < _SMALL_MOVE else 0.5 if moved > _LARGE_MOVE else 1.0
             if moved < _SMALL_MOVE and length * fastest > _LONG:
                 break
@@ -353,10 +370,8 @@ class CollocationSystem:
         """A term at its sites with its derivatives, and raw unknowns, one number for each site."""
         count, values = self.grid.size, now[len(self.problem.fields) * self.grid.size :]
         by_field = {(name, 0): now[row * count : (row + 1) * count] for row, name in enumerate(self.problem.fields)}
-        raw, points = (
-            dict(zip(self.problem.unknowns, torch.from_numpy(values), strict=True)),
-            torch.from_numpy(piece.sites.points),
-        )
+        raw = dict(zip(self.problem.unknowns, torch.from_numpy(values), strict=True))
+        points = torch.from_numpy(piece.sites.points)
         leaves, constants = per_point(self.problem, raw, len(points))
         at = Evaluation.of(self.problem.bind(**constants), [points], [GridJets(by_field, piece.sites)], piece.normals)
         return linearize(piece.term, at, leaves), leaves

@@ -76,7 +76,7 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     """
     begin, end = system.problem.domain.bounds[system.coordinate]
     start = np.repeat(system.initial(constants, 1), 2, axis=1)
-    natural = _natural(np.abs(start[:, 0]), np.array([order for _, order in system.state]), end - begin)
+    natural = _sizes_of_state(np.abs(start[:, 0]), np.array([order for _, order in system.state]), end - begin)
     start[:, 1] += _BESIDE * natural * np.random.default_rng(0).choice([-1.0, 1.0], len(natural))
     # Whether a path is stiff is not known. With this tolerance LSODA takes as many evaluations as DOP853 with the rough one, is
     # closer than that, and takes a tenth where the path is stiff.
@@ -95,8 +95,8 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     return Predictability(times, growth, states[fields, 0], sizes[fields, -1])
 
 
-def _natural(start: Array, orders: Array, span: float) -> Array:
-    """How large the entries of a state are, a thousandth of others of their order at least: rates have another unit."""
+def _sizes_of_state(start: Array, orders: Array, span: float) -> Array:
+    """Sizes of neighbouring states: those of its entries, a thousandth of others of their order at least, in its unit."""
     units = span ** -orders.astype(float)
     # Where all entries of an order are zero, they are what others come to within the span.
     within = np.max(start / units) or 1e-3

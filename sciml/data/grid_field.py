@@ -166,4 +166,5 @@ class GridField:
 
     def __repr__(self) -> str:
         spans = ", ".join(f"{key}: {len(nodes)} nodes in [{nodes[0]:g}, {nodes[-1]:g}]" for key, nodes in self.nodes.items())
-        return f"GridField({self.name}, order {self.order}, {spans})"
+        beyond = ", beyond its ends as at the nearest" if self.beyond == "nearest" else ""
+        return f"GridField({self.name}, order {self.order}, {spans}{beyond})"

@@ -240,8 +240,9 @@ def _jump_along(
     if (inner := None if solved is None else scaled_of(solved.trial)) is not None:
         # A flux that vanishes is the rounding of its parts.
         sizes = zip(problem.fields, zip(inner.offset.tolist(), inner.scale.tolist(), strict=True), strict=True)
-        drawn = values(starts, RandomJets(len(starts), dict(sizes), problem.domain.half_widths, USUAL[0]))
-        size = size.maximum(_NOTHING * drawn.abs().nan_to_num(0.0, 0.0).median(0).values)
+        usual = RandomJets(len(starts), dict(sizes), problem.domain.half_widths, USUAL[0])
+        drawn = values(starts.cpu().double(), usual).abs().nan_to_num(0.0, 0.0)
+        size = size.maximum(_NOTHING * drawn.median(0).values.to(size))
     for _ in range(_BISECTIONS):
         steep = (change > least * size).any(1)
         starts, change = starts[steep], change[steep]

@@ -87,7 +87,8 @@ class Noise(ABC):
 
     def rounding(self, measured: Tensor) -> float:
         """How large sigma is, at most, where a column scatters by no more than a billionth of its values."""
-        return float(self.deviation((1 + BILLIONTH) * measured, measured, 1.0).abs().max())
+        moved = self.deviation((1 + BILLIONTH) * measured, measured, 1.0) - self.deviation(measured, measured, 1.0)
+        return float(moved.abs().max()) if len(moved) else 0.0
 
     def estimate(self, deviations: Tensor, freedom: float) -> float:
         """Sigma from deviations of unit sigma, ``freedom`` of which are free."""

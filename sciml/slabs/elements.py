@@ -25,6 +25,7 @@ from torch import Tensor
 
 from sciml.models.bases import PiecewiseBasis, Trace
 from sciml.slabs.system import Evaluated, Part, Slab
+from sciml.typing import Array
 
 
 class ElementPreconditioner:
@@ -39,7 +40,7 @@ class ElementPreconditioner:
         self._inner, self._nodal = fields * mesh.bubbles, fields * mesh.smooth
         self._test = quadrature[:, None] * cast(Trace, inside[0].site.traces[0]).tables[0]
         tested = torch.stack([self._tested(self._by_eigenvalue(each)) for each in inside], dim=2)
-        self._fields = _paired(tested)
+        self._fields = paired(tested[0].abs().square().sum(dim=(0, 2, 4)).sqrt().numpy())
         # Rows as columns: all fields' bubbles, then what is shared with either neighbour.
         matrix = self._ordered(self._ordered(tested[:, :, self._fields]).permute(0, 1, 4, 2, 3))
         matrix = matrix.transpose(2, 3)
@@ -156,9 +157,8 @@ class ElementPreconditioner:
         return torch.cat([rows[:, 1:-1].flatten(1, 2), ends], dim=1)
 
 
-def _paired(tested: Tensor) -> list[int]:
-    """For each field the equation that it is tested with: the one in which it counts most."""
-    sizes = tested[0].abs().square().sum(dim=(0, 2, 4)).sqrt().numpy()
+def paired(sizes: Array) -> list[int]:
+    """Linear assignment: for each field the equation in which it counts most, from sizes ``(equations, fields)``."""
     whole = np.maximum(sizes.max(axis=1, keepdims=True), np.finfo(float).tiny)
     equations, fields = scipy.optimize.linear_sum_assignment(np.log(np.maximum(sizes / whole, 1e-300)), maximize=True)
     return [int(equations[list(fields).index(field)]) for field in range(len(sizes))]

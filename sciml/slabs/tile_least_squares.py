@@ -282,8 +282,10 @@ class TileLeastSquares:
 
 def _enough(sizes: Sequence[Tensor], digits: float) -> bool:
     """Whether steps have left a part ``digits`` of all, or the last two gained nothing to speak of; of squares."""
-    small = sizes[-1] <= digits**2 * sizes[0]
-    return bool((small | (sizes[-1] > _GAINS**2 * sizes[max(0, len(sizes) - 3)])).all())
+    done = sizes[-1] <= digits**2 * sizes[0]
+    if len(sizes) > 2:
+        done |= sizes[-1] > _GAINS**2 * sizes[-3]
+    return bool(done.all())
 
 
 def _alone(tiles: Tensor, rows: Tensor) -> Tensor:

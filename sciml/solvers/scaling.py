@@ -60,7 +60,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
             scale[term.field] = float(prescribed.std(correction=0))
 
     if not _regular_at_zero(problem, blocks):
-        offset |= {name: held for name, held in _held(problem, blocks, residuals).items() if offset[name] == 0}
+        offset |= {name: held for name, held in _held(problem, blocks, residuals, scale).items() if offset[name] == 0}
 
     largest = max(scale.values(), default=0.0)
     scale = {name: size if size > _ROUNDING * largest else 0.0 for name, size in scale.items()}
@@ -70,7 +70,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
 
 def _regular_at_zero(problem: Problem, blocks: Sequence[Collocation]) -> bool:
-    """Whether every equation has a value where all fields are zero, and slopes, one of them by its highest derivatives."""
+    """Degenerate equations: whether each has a value where all fields are zero, and slopes, some by its highest derivatives."""
     bound, none = problem.bind_initial(), dict.fromkeys(problem.fields, (0.0, 0.0))
     for block in blocks:
         for term in (each for each in block.terms if each.name in problem.equations):
@@ -84,22 +84,32 @@ def _regular_at_zero(problem: Problem, blocks: Sequence[Collocation]) -> bool:
     return True
 
 
-def _held(problem: Problem, blocks: Sequence[Collocation], zero: Mapping[str, Tensor]) -> dict[str, float]:
-    """The middle of the constants by which conditions hold, of each field that all of them hold well away from zero.
+def _held(
+    problem: Problem, blocks: Sequence[Collocation], zero: Mapping[str, Tensor], scale: Mapping[str, float]
+) -> dict[str, float]:
+    """Dirichlet and Robin values: the middle of the constants by which conditions hold, of fields held well away from zero.
 
-    ``zero`` holds the residuals where all fields are. A condition that is curved in a field says nothing of it.
+    ``zero`` holds the residuals where all fields are. A condition that is curved in a field says nothing of it, and one that
+    joins it to others neither.
     """
-    found, none = dict[str, float](), dict.fromkeys(problem.fields, (0.0, 0.0))
     conditions = [term.name for block in blocks for term in block.terms if term.name not in problem.equations]
+    none, found = dict.fromkeys(problem.fields, (0.0, 0.0)), dict[str, float]()
+    slopes: dict[str, dict[str, Tensor]] = {}
     for name in problem.fields:
-        one, two = (_on_natural_jets(problem, blocks, none | {name: (size, 0.0)}) for size in (1.0, 2.0))
-        slopes = {each: one[each] - zero[each] for each in conditions}
-        constants = [
-            -zero[each][slope != 0] / slope[slope != 0]
-            for each, slope in slopes.items()
-            if torch.allclose(two[each] - one[each], slope, rtol=1e-9, atol=0.0)
-        ]
-        held = torch.cat(constants) if constants else torch.zeros(0)
+        # In its own unit: a step of 1 is lost beside numbers of ions.
+        unit = scale[name] or 1.0
+        one, two = (_on_natural_jets(problem, blocks, none | {name: (size * unit, 0.0)}) for size in (1.0, 2.0))
+        straight = (
+            each for each in conditions if torch.allclose(two[each] - one[each], one[each] - zero[each], rtol=1e-9, atol=0)
+        )
+        slopes[name] = {each: (one[each] - zero[each]) / unit for each in straight}
+    for name, own in slopes.items():
+        constants = [torch.zeros(0)]
+        for each, slope in own.items():
+            others = [more[each] for other, more in slopes.items() if other != name and each in more]
+            alone = (slope != 0) & ~torch.stack([torch.zeros_like(slope), *others]).any(0)
+            constants.append(-zero[each][alone] / slope[alone])
+        held = torch.cat(constants)
         if len(held) and bool((held * held[0] > 0).all()) and float(held.abs().min()) > _AWAY * float(held.abs().max()):
             found[name] = float(held.min() + held.max()) / 2
     return found

@@ -661,10 +661,9 @@ class ElementWindows(SlabAttempt):
         ended = self._ends[id(found.setup.trial)]
         if longer is None or ended.error is None or found.whole <= _STAYS * longer.whole:
             return False
-        powers = (power for order in self._orders for power in range(order))
-        misfits = zip(self._misfits(found.mesh, ended.ends, end, longer.setup), powers, strict=True)
+        misfits = self._misfits(found.mesh, ended.ends, end, longer.setup)
         spread = found.mesh.half / found.mesh.half.sum()
-        apart = max(float(spread @ each) for each, power in misfits if not power)
+        apart = max(float(spread @ each) for (_, power), each in misfits.items() if not power)
         left = max(found.error, math.sqrt(apart))
         if left > IN_LAYER:
             return False
@@ -811,7 +810,7 @@ class ElementWindows(SlabAttempt):
         sizes = [spread @ squares(each) for each in judged[: len(inside)]]
         sizes += [each.values.square().mean() for each in judged[len(inside) :]]
         local = [squares(each) for each in slab.evaluate(inside, solved.rates)]
-        for misfit in self._misfits(mesh, slab.starts, slab.begin, before):
+        for misfit in self._misfits(mesh, slab.starts, slab.begin, before).values():
             local.append(misfit)
             sizes.append(spread @ misfit)
         worst = float(torch.stack(sizes).max().sqrt())
@@ -824,27 +823,27 @@ class ElementWindows(SlabAttempt):
 
     def _lacking(self, slab: Slab[PiecewiseBasis], before: DiscreteProblem | None = None) -> tuple[Tensor, ...]:
         # As large as what is missed there, and not as the start: what is next to nothing ahead of a front may grow.
-        mesh, misfits = slab.mesh, iter(self._misfits(slab.mesh, slab.starts, slab.begin, before))
+        mesh, misfits = slab.mesh, self._misfits(slab.mesh, slab.starts, slab.begin, before)
         up, found = (1 + chebyshev_places(self._degree + 1)) / 2, []
-        for starts, unit in zip(slab.starts, self._units, strict=True):
+        for name, starts, unit in zip(self._problem.fields, slab.starts, self._units, strict=True):
             if not len(starts):
                 found.append(starts)
                 continue
-            missed = ROUNDING + torch.stack([next(misfits) for _ in starts]).sqrt()
+            missed = ROUNDING + torch.stack([misfits[name, power] for power in range(len(starts))]).sqrt()
             sides = torch.nn.functional.pad(missed, (1, 0)).maximum(torch.nn.functional.pad(missed, (0, 1)))[..., None]
             found.append(unit * mesh.interpolated(sides[:, :-1] * (1 - up) + sides[:, 1:] * up))
         return tuple(found)
 
     def _misfits(
         self, mesh: PiecewiseBasis, starts: tuple[Tensor, ...], begin: float, before: DiscreteProblem | None
-    ) -> list[Tensor]:
+    ) -> dict[tuple[str, int], Tensor]:
         """For every field and derivative at the start the mean square of what the elements miss, in each of them."""
         places, quadrature = gauss(self._degree + 3)
-        trace, found = mesh.inside(places, 0), []
+        trace, found = mesh.inside(places, 0), {}
         for (name, power), wanted in self._start_values([trace.x.flatten()], begin, before).items():
             number = self._problem.fields.index(name)
             values = trace.jet(mesh.local(starts[number][power]), ())
-            found.append(((values - wanted.view_as(values)) / self._units[number]).square() @ (quadrature / 2))
+            found[name, power] = ((values - wanted.view_as(values)) / self._units[number]).square() @ (quadrature / 2)
         return found
 
     def _resolving_start(self, begin: float) -> PiecewiseBasis:
@@ -853,7 +852,7 @@ class ElementWindows(SlabAttempt):
         while True:
             misfits = self._misfits(mesh, self._starts(mesh, begin, None), begin, None)
             widths = np.diff(mesh.breaks) / np.diff(mesh.breaks).sum()
-            missed = torch.stack(misfits).amax(0).sqrt().numpy() * np.sqrt(widths)
+            missed = torch.stack([*misfits.values()]).amax(0).sqrt().numpy() * np.sqrt(widths)
             if missed.max() <= _ROUGH_START:
                 # Where nothing jumps, which would leave something everywhere, to more digits.
                 limit = _SMOOTH_START

@@ -171,7 +171,8 @@ def lesson(setup: DiscreteProblem, teacher: nn.Module, count: int, seed: int) ->
                 terms.append(Term(_PREFIX + field, Interior(), Observation(field, own.to(like)), field))
             sets[-1].append(Collocation(PointSet((points[there].to(like),)), tuple(terms)))
     train, held = map(tuple, sets)
-    sizes = dict(zip(sizes, significant(list(sizes.values())), strict=True))
+    names = [_PREFIX + name for name in problem.fields]
+    sizes = dict(zip(names, significant([sizes[name] for name in names], setup.trial), strict=True))
     ones = dict.fromkeys(sizes, 1.0)
     changes: dict[str, Any] = {"train": train, "held": held, "scales": sizes, "weights": ones, "leading": ones}
     # What was measured tells nothing more: unknowns stay as the teacher has them.

@@ -803,3 +803,36 @@ def test_where_newtons_method_fails_a_flow_comes_to_rest(sign):
     x, y = np.random.default_rng(0).uniform(-0.7, 0.7, (2, 200))
     truth = Kink().exact(torch.from_numpy(x), torch.from_numpy(y)).numpy()
     assert np.abs(found(x=x, y=y)["u"] - truth).max() < 1e-3
+
+
+@pytest.mark.parametrize("rate", [5.0, 50.0])
+def test_where_there_is_no_solution_a_flow_finds_none(rate):
+    class Bratu(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0)]
+
+        @sciml.equation
+        def balance(self, u, x):
+            return d(u, x, x) + rate * torch.exp(u)
+
+    with pytest.raises(BaselineError, match="Newton's method stalls"):
+        sciml.baseline(Bratu())
+
+
+def test_constants_of_a_law_without_a_value_at_zero():
+    class Law(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["T"]
+        k = sciml.Unknown(1.0)
+        conditions = [sciml.Dirichlet(T=2.0, on=domain.face(x=0)), sciml.Dirichlet(T=3.0, on=domain.face(x=1))]
+
+        @sciml.equation
+        def balance(self, T, x):
+            return d(T, x, x) - self.k * torch.log(T)
+
+    x = np.linspace(0.05, 0.95, 30)
+    truth = sciml.baseline(type("Known", (Law,), {"k": 1.7})())
+    noise = 1e-4 * np.random.default_rng(0).normal(size=30)
+    found = sciml.baseline(Law(), {"x": x, "T": truth(x=x)["T"] + noise}).unknowns.loc["k"]
+    assert abs(found["estimate"] - 1.7) < 4 * found["standard_error"] < 1e-2

@@ -252,14 +252,23 @@ def test_changes_that_fall_slowly_count_all_that_come():
         assert refined.to_come == pytest.approx(factor)
 
 
-def test_residuals_that_no_tiles_make_smaller_are_told():
-    refined, told = _Refinements(), []
-    for change, residual in ((math.inf, 0.75), (1.5, 0.76), (1.2, 0.9), (0.9, 2.1), (0.7, 0.2)):
-        refined.change = change
-        told.append(refined.stalled(residual, singular=False, rounding=lambda: 0.0))
-    assert told[:3] == ["", "", ""]
-    assert "stay at 2.1e+00 of their natural size whatever the tiles: equations and conditions contradict" in told[3]
-    assert told[4] == ""
+@pytest.mark.parametrize(
+    ("residuals", "told"),
+    [
+        ((0.75, 0.76, 0.9, 2.1), True),
+        ((math.inf, 5.0, 0.76, 0.75, 0.74, 0.73), True),
+        ((0.75, 0.76, 0.9), False),
+        ((1.0, 0.85, 0.7, 0.56), False),
+        ((0.75, 0.76, 0.9, 0.05), False),
+    ],
+)
+def test_residuals_that_no_tiles_make_smaller_are_told(residuals, told):
+    refined, last = _Refinements(), ""
+    for number, residual in enumerate(residuals):
+        refined.change = 1.5 - 0.1 * number
+        last = refined.stalled(residual, singular=False, rounding=lambda: 0.0)
+    words = f"stay at {residuals[-1]:.1e} of their natural size whatever the tiles: equations and conditions contradict"
+    assert (words in last) == told
 
 
 def test_what_the_smallest_tiles_at_jumps_miss_shows_where_they_are_halved():

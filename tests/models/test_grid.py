@@ -135,7 +135,7 @@ class Steady(sciml.Problem):
 
 def test_the_jacobian_of_a_steady_problem_is_exact():
     problem, grid = Steady(), Grid({"x": Chebyshev(0, 1, 5), "y": FiniteDifferences(0, 1, 10, 4)})
-    rows = CollocationSystem(problem, grid, [], {}, Budget(60.0))
+    rows = CollocationSystem(problem, grid, [], {}, np.ones(len(problem.fields)), Budget(60.0))
     start = np.random.default_rng(0).uniform(0.5, 1.5, 2 * grid.size + 1)
     start[-1] = 0.2
 

@@ -121,3 +121,13 @@ def test_impossible_values_are_refused():
         sciml.LogNormal().check("u in f", np.array([1.0, -1.0]))
     with pytest.raises(DataError, match=r"2 value.* no counts, one of them 0\.5"):
         sciml.Poisson().check("u in f", np.array([0.5, -1.0, 3.0]))
+
+
+def test_rounding_has_the_unit_of_sigma():
+    """Counts of zero have no rounding, and errors in per cent that of a number without a unit."""
+    counts, large = torch.tensor([0.0, 3.0, 0.0]).double(), torch.tensor([4e14, 1e14]).double()
+    assert sciml.Poisson().rounding(counts) < 1e-8
+    assert sciml.Poisson().rounding(torch.zeros(2).double()) == 0
+    assert sciml.LogNormal().rounding(large) == pytest.approx(1e-9, rel=1e-3)
+    assert sciml.Normal().rounding(large) == pytest.approx(4e5, rel=1e-3)
+    assert sciml.Normal().rounding(large[:0]) == 0

@@ -292,3 +292,34 @@ def test_an_equation_that_is_degenerate_at_zero_begins_where_a_field_is_held():
     assert solution.success, solution.message
     x = np.linspace(0, 500, 21)
     assert np.allclose(solution(x=x)["h"] ** 2, 100 - 64 * x / 500 + 1e-3 * (500 - x) * x, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e22])
+def test_what_joins_fields_holds_none_of_them(unit):
+    """Two layers, in kelvins or in any other unit."""
+    left, right = sciml.Interval(x=(0, 0.4)), sciml.Interval(x=(0.4, 1))
+
+    class Layers(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u", "v"]
+        conditions = [sciml.Dirichlet(u=400 * unit, on=domain.face(x=0)), sciml.Dirichlet(v=420 * unit, on=domain.face(x=1))]
+
+        @sciml.equation(on=left)
+        def first(self, u, x):
+            return d(u, x, x) + 1e3 * unit * torch.exp(20 - 12000 * unit / u)
+
+        @sciml.equation(on=right)
+        def second(self, v, x):
+            return 2 * d(v, x, x) + 1e3 * unit * torch.exp(20 - 12000 * unit / v)
+
+        @sciml.condition(on=left.interface(right))
+        def contact(self, u, v):
+            return u - v
+
+        @sciml.condition(on=left.interface(right))
+        def flux(self, u, v, x):
+            return d(u, x) - 2 * d(v, x)
+
+    centres = {name: centre / unit for name, (centre, _) in workspace(Layers()).discrete.sizes.items()}
+    assert centres == pytest.approx({"u": 400, "v": 420})
+    assert sciml.fit(Layers()).success

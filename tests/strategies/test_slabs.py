@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from candidates import candidate
+from candidates import candidate, workspace
 from conftest import problem_class
 from scipy.special import erfc
 
@@ -16,7 +16,7 @@ from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.solvers.journal import Journal
 from sciml.strategies.search import Log, Options, Workspace
-from sciml.strategies.slabs import not_on_elements
+from sciml.strategies.slabs import ElementWindows, not_on_elements
 from sciml.strategies.window_solvers import TimeMarching
 
 PI = math.pi
@@ -559,3 +559,30 @@ def test_what_elements_miss_ahead_of_a_front_grows():
     truth = Front().reference(torch.from_numpy(x), 16.0).numpy()
     assert np.abs(solution(x=x, t=16.0)["u"] - truth).max() < 1e-4
     assert solution.error()["u"] < 10 * solution.estimated_error["u"]
+
+
+def test_what_a_start_lacks_belongs_to_its_field_and_rate():
+    """In whatever order initial values are stated."""
+
+    class Pair(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u", "v"]
+        conditions = [
+            sciml.Initial(v=lambda x: torch.exp(-((x - 0.5) ** 2) / 2e-3), v_t=0.0, u=lambda x: torch.sin(PI * x)),
+            sciml.Dirichlet(u=0.0, v=0.0, on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - d(u, x, x)
+
+        @sciml.equation
+        def waves(self, v, x, t):
+            return d(v, t, t) - d(v, x, x)
+
+    windows = ElementWindows(workspace(Pair()).discrete, Log(), 1e-9, 1e-3)
+    slab = windows._slab(windows._mesh, 0.0, 0.1, None)
+    smooth, narrow = windows._lacking(slab)
+    assert smooth.abs().max() < 1e-9
+    assert narrow[0].abs().max() > 1e-5
+    assert narrow[1].abs().max() < 1e-9
