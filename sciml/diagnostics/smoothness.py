@@ -237,7 +237,8 @@ def _jump_along(
         return None
     change, here = changes(starts, length)
     size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300)
-    if (inner := None if solved is None else scaled_of(solved.trial)) is not None:
+    windows = [] if solved is None else getattr(solved.trial, "windows", [solved.trial])
+    if (inner := scaled_of(windows[0]) if windows else None) is not None:
         # A flux that vanishes is the rounding of its parts.
         sizes = zip(problem.fields, zip(inner.offset.tolist(), inner.scale.tolist(), strict=True), strict=True)
         usual = RandomJets(len(starts), dict(sizes), problem.domain.half_widths, USUAL[0])
