@@ -219,14 +219,14 @@ class TileLeastSquares:
         found[self._seen] = self._matrix.solve(x[self._seen])
         return found
 
-    def solve(self, values: Sequence[Tensor], digits: float = 0.0) -> Tensor:
+    def solve(self, values: Sequence[Tensor], left: float = 0.0) -> Tensor:
         """The coefficients ``(T, w, c)`` of c problems whose rows are nearest to values.
 
         They are the values of the tiles' rows, ``(T, m, c)``, then those of each joined ones'. Steps end, after two at
-        least, once they left a part ``digits`` of them, or gain nothing.
+        least, once they left a part ``left`` of them, or gain nothing.
         """
         # From coefficients of the combinations to those of the products.
-        return torch.bmm(self._turn, self._combined(values, digits)).cpu()
+        return torch.bmm(self._turn, self._combined(values, left)).cpu()
 
     def projected(self, values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """As ``solve``, and what is left of all values, ``(M, c)``."""
@@ -252,7 +252,7 @@ class TileLeastSquares:
             seen = values(coefficients(found))
         return coefficients(found)
 
-    def _combined(self, values: Sequence[Tensor], digits: float = 0.0) -> Tensor:
+    def _combined(self, values: Sequence[Tensor], left: float = 0.0) -> Tensor:
         # Conjugate gradients on the rows: what the squared condition number has lost.
         rows = [each.to(self._device) for each in values]
         found = self._slopes.new_zeros(self._count, self._width, rows[0].shape[2])
@@ -267,7 +267,7 @@ class TileLeastSquares:
             # Where the factor knows hardly any digit, directions are not conjugate: this length never leaves more of the rows.
             length = torch.where(curvature > 0, _inner(gradient, direction) / curvature, 0.0)
             found = found + length * direction
-            if count + 1 == _REFINEMENTS or (digits and count and _enough(sizes, digits)):
+            if count + 1 == _REFINEMENTS or (left and count and _enough(sizes, left)):
                 break
             rows = [own - length * each for own, each in zip(rows, image, strict=True)]
             gradient = self._adjoint(rows) - self._damping * found
@@ -280,9 +280,9 @@ class TileLeastSquares:
         return found
 
 
-def _enough(sizes: Sequence[Tensor], digits: float) -> bool:
-    """Whether steps have left a part ``digits`` of all, or the last two gained nothing to speak of; of squares."""
-    done = sizes[-1] <= digits**2 * sizes[0]
+def _enough(sizes: Sequence[Tensor], left: float) -> bool:
+    """Whether steps have left a part ``left`` of all, or the last two gained nothing to speak of; of squares."""
+    done = sizes[-1] <= left**2 * sizes[0]
     if len(sizes) > 2:
         done |= sizes[-1] > _GAINS**2 * sizes[-3]
     return bool(done.all())

@@ -23,7 +23,7 @@ from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
 # What steps may leave of residuals; that does not bring back what smaller rows lose, as more steps do where tiles are at rest.
-_DIGITS, _UNSEEN = 1e-8, 1e-10
+_LEFT, _UNSEEN = 1e-8, 1e-10
 # What of a field's own rate one that an equation couples may be to be left out.
 _WEAK = 1.0
 
@@ -116,7 +116,7 @@ class TilePreconditioner:
             own = [each[pair] if solver.dtype.is_complex else each[pair].real for each in turned]
             alone = self._placed([own[k] for k in self._alone])
             rows = [each[:, :, None] for each in (alone, *(own[k] for k in self._joined))]
-            solved = solver.solve(rows, _DIGITS)[:, :, 0]
+            solved = solver.solve(rows, _LEFT)[:, :, 0]
             found.append(self._of.coefficients(solved).transpose(0, 1).to(into))
         modes = torch.stack(found).flatten(1)
         return (slab.stages.vectors @ modes).real.view(slab.stages.count, len(slab.orders), -1)

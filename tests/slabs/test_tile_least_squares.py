@@ -65,6 +65,6 @@ def test_steps_go_on_while_they_gain_digits():
     solver.factor()
     matrix, right = dense(slopes, joined).numpy(), torch.cat([each.flatten(0, 1) for each in values]).numpy()
     wanted = np.linalg.lstsq(matrix, right, rcond=1e-15)[0]
-    for digits, error in ((1e-8, 1e-6), (0.0, 1e-8)):
-        found = solver.solve(values, digits).flatten(0, 1).numpy()
+    for left, error in ((1e-8, 1e-6), (0.0, 1e-8)):
+        found = solver.solve(values, left).flatten(0, 1).numpy()
         assert np.abs(found - wanted).max() < error * np.abs(wanted).max()
