@@ -38,6 +38,8 @@ _IN_SPACE, _LOCAL = 0.3, 0.5
 _USELESS, _DOUBLED = 0.7, 0.25
 _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
 _QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
+# What of the target for residuals joined elements may lose of the fields.
+_LOST = 1e-2
 _SHORT, _AT_ONCE = 0.01, 1e-5
 _OFTEN, _FAR, _LOOSER = 30, 300, 10.0
 _TOLERANCE, _ROUGH, _ROUGH_START, _SMOOTH_START = 1e-15, 1e-3, 1e-6, 1e-10
@@ -641,11 +643,19 @@ class ElementWindows(SlabAttempt):
             self._hold -= 1
             self._finer = None
             if self._hold < 0:
-                self._mesh = found.mesh.merged(found.places < _QUIET * self.target)
+                self._mesh = self._joined(found, end)
                 self._finer = found.mesh if self._mesh is not found.mesh else None
         elif found.solved:
             self._give_way(begin, found.reached if self._from_start else found.whole)
         return found.setup, found.reached
+
+    def _joined(self, found: _SlabTried, end: float) -> PiecewiseBasis:
+        """Elements that are quiet are joined, unless this loses something of the fields: where they are unstable it grows."""
+        mesh, ends = found.mesh.merged(found.places < _QUIET * self.target), self._ends[id(found.setup.trial)].ends
+        if mesh.count == found.mesh.count:
+            return found.mesh
+        lost = self._misfits(mesh, self._onto(mesh, found.mesh, ends), end, found.setup).values()
+        return mesh if max(float(each.max()) for each in lost) <= (_LOST * self._goal) ** 2 else found.mesh
 
     def verdict(self, edges: Sequence[float]) -> Verdict:
         found = super().verdict(edges)
