@@ -595,3 +595,48 @@ def test_what_a_start_lacks_belongs_to_its_field_and_rate():
     assert smooth.abs().max() < 1e-9
     assert narrow[0].abs().max() > 1e-5
     assert narrow[1].abs().max() < 1e-9
+
+
+class Charging(sciml.Problem):
+    """Ions between blocking electrodes: no flux of theirs is a condition on a field with a rate and a potential without one."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 0.5))
+    fields = ["p", "c", "a"]
+    conditions = [
+        sciml.Initial(c=1.0, a=1.0),
+        sciml.Dirichlet(p=lambda t: 1 - torch.exp(-10 * t), on=domain.face(x=0)),
+        sciml.Dirichlet(p=lambda t: torch.exp(-10 * t) - 1, on=domain.face(x=1)),
+    ]
+
+    @sciml.equation
+    def poisson(self, p, c, a, x, t):
+        return 0.02 * d(p, x, x) + c - a
+
+    @sciml.equation
+    def cations(self, p, c, x, t):
+        return d(c, t) - d(d(c, x) + c * d(p, x), x)
+
+    @sciml.equation
+    def anions(self, p, a, x, t):
+        return d(a, t) - d(d(a, x) - a * d(p, x), x)
+
+    @sciml.condition(on=domain.faces("x"))
+    def no_cations(self, p, c, x, t):
+        return d(c, x) + c * d(p, x)
+
+    @sciml.condition(on=domain.faces("x"))
+    def no_anions(self, p, a, x, t):
+        return d(a, x) - a * d(p, x)
+
+
+def test_conditions_mix_fields_with_a_rate_and_without():
+    solution = sciml.fit(Charging(), strategy=sciml.strategies.TimeMarching())
+    assert solution.success, solution.message
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    x = (nodes + 1) / 2
+    for t in (0.1, 0.5):
+        found = solution(x=x, t=t)
+        # No ion leaves, and the two kinds are each other's image.
+        assert found["c"] @ weights / 2 == pytest.approx(1, abs=1e-6)
+        assert np.allclose(found["c"], found["a"][::-1], rtol=0, atol=1e-6)
+        assert found["c"][-1] > 1.2
