@@ -136,3 +136,23 @@ class Rod(sciml.Problem):
     def reference(self, x, y):
         square = x * x + y * y
         return {"u": 2 * math.log(2) + (1 - square) / self.k, "v": math.log(4) - torch.log(square)}
+
+
+class Robertson(sciml.Problem):
+    """Robertson's reactions with the balance of mass in place of the third (E. Hairer and G. Wanner, 1996)."""
+
+    domain = sciml.Interval(t=(0, 40))
+    fields = ["a", "b", "c"]
+    conditions = [sciml.Initial(a=1.0, b=0.0)]
+
+    @sciml.equation
+    def first(self, a, b, c, t):
+        return d(a, t) + 0.04 * a - 1e4 * b * c
+
+    @sciml.equation
+    def second(self, a, b, c, t):
+        return d(b, t) - 0.04 * a + 1e4 * b * c + 3e7 * b**2
+
+    @sciml.equation
+    def mass(self, a, b, c):
+        return a + b + c - 1

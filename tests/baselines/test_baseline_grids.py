@@ -8,6 +8,7 @@ import torch
 from conftest import problem_class
 
 import sciml
+from problems import Robertson
 from sciml import d
 from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
 from sciml.baselines.method_of_lines import MethodOfLines
@@ -312,25 +313,7 @@ def test_complex_fields():
 
 
 def test_algebraic_equations_beside_differential_ones():
-    """Robertson's reactions with the balance of mass in place of the third; values of Hairer and Wanner."""
-
-    class Robertson(sciml.Problem):
-        domain = sciml.Interval(t=(0, 40))
-        fields = ["a", "b", "c"]
-        conditions = [sciml.Initial(a=1.0, b=0.0)]
-
-        @sciml.equation
-        def first(self, a, b, c, t):
-            return d(a, t) + 0.04 * a - 1e4 * b * c
-
-        @sciml.equation
-        def second(self, a, b, c, t):
-            return d(b, t) - 0.04 * a + 1e4 * b * c + 3e7 * b**2
-
-        @sciml.equation
-        def mass(self, a, b, c):
-            return a + b + c - 1
-
+    """Values of Hairer and Wanner."""
     found = sciml.baseline(Robertson())(t=40.0)
     assert float(found["a"]) == pytest.approx(0.7158270688, rel=1e-6)
     assert float(found["b"]) == pytest.approx(0.9185534765e-5, rel=1e-5)
