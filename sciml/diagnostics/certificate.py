@@ -11,7 +11,7 @@ import scipy
 
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
-from sciml.models import GridFunction, PiecewisePolynomial, Tiles, Windowed
+from sciml.models import GridFunction, Tiles, Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
 from sciml.solvers import DiscreteProblem, ResidualSystem
@@ -233,9 +233,9 @@ def _overfit(issued: Certificate) -> Iterator[str]:
     """Equations that hold at training points and not between them."""
     setup = issued.setup
     model = getattr(setup.trial, "model", None)
-    pieces = isinstance(model, GridFunction | PiecewisePolynomial) or (isinstance(model, Tiles) and not model.alike)
-    if pieces or isinstance(setup.trial, Windowed):
-        # Windows, tiles that were halved and a classical solver's steps have points of their own; these, of the whole, tell no
+    halved = isinstance(model, Tiles) and not model.alike
+    if halved or isinstance(model, GridFunction) or isinstance(setup.trial, Windowed):
+        # Windows, tiles that were halved and grids of a classical solver have points of their own; these, of the whole, tell no
         # layer from a step.
         return
     between = "the equations hold at the points and not between them; use more points, or begin with sciml.Adam"

@@ -281,7 +281,7 @@ class TileLeastSquares:
 
 
 def _enough(sizes: Sequence[Tensor], left: float) -> bool:
-    """Whether steps have left a part ``left`` of all, or the last two gained nothing to speak of; of squares."""
+    """Stopping criterion, of squares: steps have left a part ``left`` of all, or the last two gained nothing to speak of."""
     done = sizes[-1] <= left**2 * sizes[0]
     if len(sizes) > 2:
         done |= sizes[-1] > _GAINS**2 * sizes[-3]

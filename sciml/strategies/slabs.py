@@ -650,7 +650,7 @@ class ElementWindows(SlabAttempt):
         return found.setup, found.reached
 
     def _joined(self, found: _SlabTried, end: float) -> PiecewiseBasis:
-        """Elements that are quiet are joined, unless this loses something of the fields: where they are unstable it grows."""
+        """Coarsening: quiet elements are joined, unless this loses something of the fields, which grows where they are unstable."""
         mesh, ends = found.mesh.merged(found.places < _QUIET * self.target), self._ends[id(found.setup.trial)].ends
         if mesh.count == found.mesh.count:
             return found.mesh

@@ -553,13 +553,13 @@ class Front(sciml.Problem):
 
 
 class LateFront(Front):
-    """Errors grow by e^24, and below zero without bounds."""
+    """Errors grow by e^20, and below zero without bounds."""
 
-    domain = sciml.Box(x=(-40, 87), t=(0, 24))
+    domain = sciml.Box(x=(-40, 75), t=(0, 20))
     conditions = [Front.conditions[0], sciml.Neumann(u=0.0, on=domain.faces("x"))]
 
 
-@pytest.mark.parametrize(("problem", "error"), [(Front(), 1e-6), (LateFront(), 1e-2)])
+@pytest.mark.parametrize(("problem", "error"), [(Front(), 1e-6), (LateFront(), 1e-5)])
 def test_what_elements_miss_ahead_of_a_front_grows(problem, error):
     solution = sciml.fit(problem, strategy=sciml.strategies.TimeMarching())
     assert solution.success, solution.message
