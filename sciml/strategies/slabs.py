@@ -650,7 +650,7 @@ class ElementWindows(SlabAttempt):
         return found.setup, found.reached
 
     def _joined(self, found: _SlabTried, end: float) -> PiecewiseBasis:
-        """Coarsening: quiet elements are joined, unless this loses something of the fields, which grows where they are unstable."""
+        """Coarsening: quiet elements are joined, unless this loses something of the fields, which may grow."""
         mesh, ends = found.mesh.merged(found.places < _QUIET * self.target), self._ends[id(found.setup.trial)].ends
         if mesh.count == found.mesh.count:
             return found.mesh
