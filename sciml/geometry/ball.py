@@ -10,7 +10,8 @@ import numpy as np
 import scipy
 
 from sciml.errors import ProblemError
-from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, gauss, grid, in_parts
+from sciml.geometry.domain import Domain, Piece, Placed, Side, checked_names, in_parts
+from sciml.geometry.quadrature import gauss, grid
 from sciml.typing import Array
 
 _NODES = 6
@@ -60,7 +61,7 @@ class Ball(Domain):
         ends = ((at - self.radius, at + self.radius) for at in self.center)
         self._bounds = dict(zip(checked_names(kind, names, dimension), ends, strict=True))
         self._sides = {Piece(str(piece)): None}
-        self.measure = math.pi ** (dimension / 2) / math.gamma(dimension / 2 + 1) * self.radius**dimension
+        self._measure = math.pi ** (dimension / 2) / math.gamma(dimension / 2 + 1) * self.radius**dimension
 
     @property
     def config(self) -> dict[str, Any]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from sciml._text import listed
 from sciml.errors import ProblemError
-from sciml.geometry.domain import Domain, Face, Placed, Side, gauss, grid
+from sciml.geometry.domain import Domain, Face, Placed, Side
+from sciml.geometry.quadrature import gauss, grid
 from sciml.typing import Array
 
 _NODES = 6
@@ -46,7 +47,7 @@ class Box(Domain):
                 raise ProblemError(f"bounds of {name!r} must be finite and increasing; given: ({lower:g}, {upper:g}){points}")
             self._bounds[name] = lower, upper
         self._sides = {Face(name, side): None for name in bounds for side in ("lower", "upper")}
-        self.measure = math.prod(upper - lower for lower, upper in self._bounds.values())
+        self._measure = math.prod(upper - lower for lower, upper in self._bounds.values())
 
     @property
     def config(self) -> dict[str, Any]:

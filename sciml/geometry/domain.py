@@ -6,6 +6,7 @@ parts of boundaries; a place is where an equation or condition holds.
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ import scipy
 
 from sciml._text import among, listed
 from sciml.errors import ProblemError
+from sciml.geometry.quadrature import grid, iterated
 from sciml.typing import Array
 
 End = Literal["lower", "upper"]
@@ -31,7 +33,8 @@ _ON, _STEP = 1e-9, 1e-6
 # Places along a side between which its ends are looked for, bisections, and how near each other ends are one.
 _ALONG, _BISECTIONS, _TOGETHER = 400, 40, 1e-4
 _PROBES, _VOLUME_POWER = 256, 16
-_MOST_NODES = 512
+# Points of the rule that gives an area.
+_AREA = 4096
 
 
 @dataclass(frozen=True)
@@ -206,11 +209,15 @@ class Domain(ABC):
         array([False,  True])
     """
 
-    measure: float
-    """The length, area or volume, in the product of the coordinates' units."""
     _bounds: dict[str, tuple[float, float]]
+    _measure: float
     # What each side is to the class: its number, its owner.
     _sides: dict[Side, Any]
+
+    @property
+    def measure(self) -> float:
+        """The length, area or volume, in the product of the coordinates' units."""
+        return self._measure
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
@@ -628,7 +635,7 @@ class Product(_Composite):
                 "coordinates with names=..., or use |, & or - for domains with the same coordinates"
             )
         self._bounds = {name: ends for factor in self.parts for name, ends in factor.bounds.items()}
-        self.measure = math.prod(factor.measure for factor in self.parts)
+        self._measure = math.prod(factor.measure for factor in self.parts)
         self._sides = {}
         filling = [factor.filling for factor in self.parts]
         taken = 0
@@ -717,7 +724,7 @@ class Combination(_Composite):
     """The union, difference or intersection of two domains with the same coordinates; made by ``a | b``, ``a - b``, ``a & b``.
 
     Its boundary is what remains of the boundaries of both. A side keeps its name, and sides with the same name are one
-    piece; a face of a box becomes a piece such as ``x=0``. Its measure is estimated, to some three digits.
+    piece; a face of a box becomes a piece such as ``x=0``. The measure of a solid is estimated, to some three digits.
 
     Raises:
         ProblemError: different coordinates, or nothing remains.
@@ -743,11 +750,11 @@ class Combination(_Composite):
             "difference": (np.array(first.lower), np.array(first.upper)),
         }[operation]
         self._bounds = dict(zip(first.coordinates, zip(*(each.tolist() for each in ends), strict=True), strict=True))
-        self.measure = 0.0
+        self._measure = 0.0
         if (ends[0] < ends[1]).all():
             unit = scipy.stats.qmc.Sobol(len(self._bounds), rng=np.random.default_rng(0)).random_base2(_VOLUME_POWER)
-            self.measure = float(self.inside(unit)[1].mean()) * math.prod((ends[1] - ends[0]).tolist())
-        if self.measure == 0:
+            self._measure = float(self.inside(unit)[1].mean()) * math.prod((ends[1] - ends[0]).tolist())
+        if self._measure == 0:
             raise ProblemError(f"nothing remains of {self!r}: the {operation} of the two domains is empty")
         self._sides = {}
         for number, part in enumerate(self.parts):
@@ -757,6 +764,22 @@ class Combination(_Composite):
                     name = own.describe(part)
                     alike = sum(side.describe(self) == name for side in self._sides)
                     self._sides[Piece(name, alike)] = number, own, kept
+
+    @cached_property
+    def measure(self) -> float:
+        """The area, or the length or volume, estimated by low-discrepancy points."""
+        return float(self._iterated(_AREA)[1].sum()) if len(self.bounds) == 2 else self._measure
+
+    def quadrature(self, count: int) -> tuple[Array, Array] | None:
+        if len(self.bounds) != 2:
+            return None
+        points, weights = self._iterated(count)
+        return points, weights / weights.sum()
+
+    def _iterated(self, count: int) -> tuple[Array, Array]:
+        corners = [_ends(self, side)[:, 0] for side in self.sides]
+        breaks = np.concatenate([*corners, *map(_first_bounds, self.parts)])
+        return iterated(self.distance, self.lower, self.upper, breaks, count)
 
     def distance(self, points: Any) -> Array:
         points = self.points(points)
@@ -832,28 +855,19 @@ class Combination(_Composite):
         return points, normals, keep & (before < 0) & (beyond > 0) & (np.abs(here) <= _ON * self.thickness)
 
 
+def _first_bounds(domain: Domain) -> list[float]:
+    """The bounds of the first coordinate of all the domains that a combination is made of."""
+    if isinstance(domain, Combination):
+        return [*itertools.chain.from_iterable(map(_first_bounds, domain.parts))]
+    return list(domain.bounds[domain.coordinates[0]])
+
+
 def _fraction_kept(freedom: int, placed: Callable[[Array], Placed]) -> float:
     """The fraction of a side's points that are kept, estimated by a few of them."""
     unit = np.empty((1, 0))
     if freedom:
         unit = scipy.stats.qmc.Sobol(freedom, rng=np.random.default_rng(0)).random(_PROBES)
     return float(placed(unit)[2].mean())
-
-
-def gauss(nodes: int) -> tuple[Array, Array]:
-    """Gauss' points in [0, 1] and their weights, which add up to 1; very many of them by parts of the interval."""
-    parts = math.ceil(nodes / _MOST_NODES)
-    # One rule of n nodes is the eigenvalues of a matrix of n by n numbers.
-    at, weights = np.polynomial.legendre.leggauss(math.ceil(nodes / parts))
-    inside = (np.arange(parts)[:, None] + 0.5 + 0.5 * at) / parts
-    return inside.ravel(), np.tile(0.5 * weights / parts, parts)
-
-
-def grid(*rules: tuple[Array, Array]) -> tuple[Array, Array]:
-    """All combinations of the points of several rules, a column for each, and the products of their weights."""
-    points = np.meshgrid(*(at for at, _ in rules), indexing="ij")
-    weights = np.meshgrid(*(weight for _, weight in rules), indexing="ij")
-    return np.stack([each.ravel() for each in points], axis=1), np.prod(weights, axis=0).ravel()
 
 
 def checked_names(kind: str, names: Sequence[str], count: int) -> tuple[str, ...]:

@@ -19,11 +19,10 @@ from sciml.geometry.domain import (
     Region,
     Side,
     checked_names,
-    gauss,
-    grid,
     in_parts,
     segment_distance,
 )
+from sciml.geometry.quadrature import gauss, grid
 from sciml.typing import Array
 
 _CHUNK = 2**20
@@ -92,7 +91,7 @@ class Polygon(Domain):
         self._normals = np.where(self._left[:, None], normals, -normals)
         self._check()
         outer, *inner = (abs(_area(ring)) for ring in self.rings)
-        self.measure = outer - sum(inner)
+        self._measure = outer - sum(inner)
         self._names = _edge_names(edges or {}, len(self._start))
         self._sides = {Piece(name, self._names[:i].count(name)): i for i, name in enumerate(self._names)}
 

@@ -71,7 +71,7 @@ class Polyhedron(Domain):
         self._check_closed()
         a, b, c = (self.vertices - self.vertices.mean(axis=0))[self.triangles].transpose(1, 0, 2)
         volume = float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6
-        self.measure = abs(volume)
+        self._measure = abs(volume)
         if volume < 0:
             # The normals of a surface that was run through in the other sense point inward.
             self.triangles = self.triangles[:, ::-1]

@@ -56,8 +56,9 @@ class Point(Targets):
 class Mean(Targets):
     """Means over the domain or part of its boundary: ``Mean(p=0.0)`` fixes a pressure that is given up to a constant.
 
-    It is found by Gauss' quadrature inside boxes, disks, balls, polygons and their products, elsewhere by low-discrepancy
-    points, to three or four digits. In problems with time it holds at each time.
+    It is found by Gauss' quadrature inside boxes, disks, balls, polygons, what set operations make of them in the plane, and
+    their products; in other solids and on boundaries by low-discrepancy points, to three or four digits. In problems with time
+    it holds at each time.
 
     Args:
         on: a region of the problem's domain to average over; by default the whole inside.

@@ -11,7 +11,8 @@ import sciml
 from sciml.data import archive
 from sciml.errors import ProblemError
 from sciml.geometry import Face, Interior, OnFaces, Opposite, Piece, Product, domain_from_config, draw
-from sciml.geometry.domain import Combination, gauss
+from sciml.geometry.domain import Combination
+from sciml.geometry.quadrature import gauss
 from sciml.geometry.sampling import Halvings
 
 ELL = [(0, 0), (1, 0), (1, 1), (-1, 1), (-1, -1), (0, -1)]
@@ -102,8 +103,27 @@ def test_points_of_a_sphere_in_four_coordinates_are_uniform():
         (sciml.Disk((0, 0), 1) | sciml.Disk((1, 0), 0.7), 1.49 * math.pi - lens(1, 0.7, 1)),
     ],
 )
-def test_measures_of_what_was_joined_are_estimated(domain, measure):
-    assert domain.measure == pytest.approx(measure, rel=1e-3)
+def test_areas_of_what_was_joined(domain, measure):
+    assert domain.measure == pytest.approx(measure, rel=1e-11)
+
+
+def test_the_volume_of_what_was_joined_is_estimated():
+    ball = sciml.Ball((0, 0, 0), 1) - sciml.Ball((0, 0, 0), 0.5)
+    assert ball.measure == pytest.approx(4 / 3 * math.pi * 7 / 8, rel=2e-3)
+
+
+def test_areas_with_sharp_tips_and_many_holes():
+    triangle = sciml.Polygon([(0, 0), (3, 0), (1, 2)])
+    assert (triangle - sciml.Disk((1.2, 0.7), 0.3)).measure == pytest.approx(3 - math.pi * 0.09, rel=1e-7)
+    # The hole touches nothing, cuts an edge, or almost touches a wall.
+    assert (triangle - sciml.Disk((1.5, 0), 0.3)).measure == pytest.approx(3 - math.pi * 0.045, rel=1e-7)
+    near = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.3001), 0.3)
+    assert near.measure == pytest.approx(1 - math.pi * 0.09, rel=1e-8)
+    plate, area, generator = sciml.Box(x=(-1, 1), y=(-1, 1)), 4.0, np.random.default_rng(0)
+    for center in np.stack(np.meshgrid([-0.7, 0.0, 0.7], [-0.7, 0.0, 0.7]), axis=-1).reshape(-1, 2):
+        radius = generator.uniform(0.05, 0.2)
+        plate, area = plate - sciml.Disk(tuple(center + generator.uniform(-0.1, 0.1, 2)), radius), area - math.pi * radius**2
+    assert plate.measure == pytest.approx(area, rel=1e-7)
 
 
 @pytest.mark.parametrize(
