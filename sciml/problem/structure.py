@@ -95,11 +95,13 @@ class System:
         jets = [RandomJets(len(points)) for points in sample.points]
         return Evaluation.of(self.problem.bind_initial(), sample.points, jets, sample.normals)
 
-    def probe(self, count: int = _PROBES, *, pair: bool = False) -> Evaluation:
-        """Random jets at some points of the domain, for finding out what residuals ask for and return."""
+    def probe(self, count: int = _PROBES, *, pair: bool = False, at_once: bool = False) -> Evaluation:
+        """Random jets at some points of the domain, or of one time, for finding out what residuals ask for and return."""
         problem, generator = self.problem, torch.Generator().manual_seed(0)
         lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
         points = lower + (upper - lower) * torch.rand(count, len(lower), dtype=torch.float64, generator=generator)
+        if at_once and problem.time is not None:
+            points[:, problem.coordinates.index(problem.time)] = points[0, problem.coordinates.index(problem.time)]
         return self._at(PointSet((points,) * (2 if pair else 1), torch.ones_like(points)))
 
     def linear(self, blocks: Iterable[Collocation], fields: Mapping[str, tuple[float, float]] | None = None) -> bool:

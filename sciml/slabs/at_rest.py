@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from sciml.geometry import Average
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.models import Scaled
@@ -16,7 +17,7 @@ from sciml.problem import Problem
 from sciml.slabs.system import Evaluated, Site, evaluated
 from sciml.slabs.tile_least_squares import CPU, TileLinearization, condense, condensed_pairs
 from sciml.slabs.tile_nodes import Reach, TileNodes
-from sciml.slabs.tile_space import CONTINUITY, NEAR, SIDES, TileSpace, TileTrace
+from sciml.slabs.tile_space import CONTINUITY, NEAR, SIDES, TileSpace, TileTrace, is_gauge
 from sciml.typing import MultiIndex
 
 # Numbers in the rows that are made at once.
@@ -33,7 +34,7 @@ class TileRows:
         space: the tiles.
         trial: centres and sizes of the fields, in which coefficients are counted.
         seed: of the points of conditions.
-        raw: numbers of unknowns by which rows have slopes as well.
+        raw: numbers of unknowns by which rows have slopes as well; levels of fields follow them, where a mean is no gauge.
         accelerator: where a large factor is made.
         about: coefficients ``(T, F, K)`` near which rows are weighted; without them by jets of natural size.
     """
@@ -55,11 +56,17 @@ class TileRows:
         found = [self._weighted(site, about) for site in self._sites]
         self._weights = [weights for weights, _ in found]
         self._nodes = TileNodes(space, [reach for _, reach in found])
+        tying = [term for term in problem.terms() if isinstance(term.place, Average) and not is_gauge(problem, term)]
+        self._averages = {term.name: list(space.averaged(term, most)) for term in tying}
+        self._means = [self._mean(name) for name in self._averages]
+        self.levels = torch.zeros(len(self._means), dtype=torch.float64)
 
-    def at(self, raw: Mapping[str, Tensor]) -> TileRows:
-        """The same rows at other raw numbers of the unknowns."""
+    def at(self, raw: Mapping[str, Tensor], levels: Tensor) -> TileRows:
+        """The same rows at other raw numbers of the unknowns, and levels at which fields are held in place of their means."""
         found = copy.copy(self)
-        found._raw = dict(raw)
+        found._raw, found.levels = dict(raw), levels
+        if any(bool(row[1 : 1 + len(raw)].any()) for row, _ in self._means):
+            found._means = [found._mean(name) for name in self._averages]
         return found
 
     def _weighted(self, site: Site, about: Tensor | None) -> tuple[Tensor, Reach]:
@@ -91,22 +98,56 @@ class TileRows:
         return self.problem.fields.index(field), 0, index
 
     def _rows(self, coefficients: Tensor, *, slopes: bool) -> Iterator[tuple[Site, Tensor, Tensor | None]]:
-        """Every site's weighted values and slopes by unknowns, ``(E, q, 1 + u)``, and slopes ``(E, q, 1 or 2, F K)``.
+        """Every site's weighted values and slopes by unknowns, ``(E, q, 1 + u + l)``, and slopes, ``(E, q, 1 or 2, F K)``.
 
-        Without ``slopes`` there are the values alone.
+        Without ``slopes`` there are the values alone. A mean that ties tiles is held at a place, at a level that is unknown.
         """
         for site, weights in zip(self._sites, self._weights, strict=True):
             traces = [cast(TileTrace, trace) for trace in site.traces]
             jets = [_TileJets(self, trace, coefficients) for trace in traces]
             now = self._evaluated(site, jets, slopes=slopes)
             rows = self._space.rows(now, weights, lambda part: self.scale[part.field], now.values.dtype) if slopes else None
-            yield site, torch.stack([each[0] * weights[:, None] for each in (now.values, *now.by_unknown)], dim=2), rows
+            found = torch.stack([each[0] * weights[:, None] for each in (now.values, *now.by_unknown)], dim=2)
+            held = torch.tensor([float(name == site.term.name) for name in self._averages], dtype=found.dtype)
+            found[..., 0] -= held @ self.levels.to(held)
+            yield site, torch.cat([found, -held.expand(*found.shape[:2], -1)], dim=2) if slopes else found, rows
             for trace in traces:
                 trace.forget()
 
     def values(self, coefficients: Tensor) -> list[Tensor]:
         """All rows at some coefficients ``(T, F, K)``."""
-        return [values.flatten() for _, values, _ in self._rows(coefficients, slopes=False)]
+        means = [row[:1] for row, _ in self._tied(coefficients)]
+        return [*(values.flatten() for _, values, _ in self._rows(coefficients, slopes=False)), *means]
+
+    def held(self, coefficients: Tensor) -> Tensor:
+        """The levels of coefficients ``(T, F, K)`` at the places where fields are held, ``(l,)``."""
+        found = {site.term.name: values for site, values, _ in self._rows(coefficients, slopes=False)}
+        return self.levels + torch.stack([self.levels[:0].sum(), *(found[name][0, 0, 0] for name in self._averages)])[1:]
+
+    def _mean(self, name: str) -> tuple[Tensor, Tensor]:
+        """A mean's row where fields are zero, with slopes by unknowns, ``(1 + u + l,)``, and by coefficients, ``(T, F, K)``."""
+        weight = next(weights[0] for site, weights in zip(self._sites, self._weights, strict=True) if site.term.name == name)
+        slopes = torch.zeros(self._space.model.coefficients.shape[0], len(self.scale), self._space.model.width).double()
+        row = slopes.new_zeros(1 + len(self._raw) + len(self._averages))
+        for site in self._averages[name]:
+            trace = cast(TileTrace, site.traces[0])
+            now = self._evaluated(site, [_TileJets(self, trace, torch.zeros_like(slopes))], slopes=True)
+            assert site.shares is not None
+            row[: 1 + len(self._raw)] += torch.stack([each.squeeze() for each in (now.values, *now.by_unknown)])
+            for part in now.parts:
+                own = torch.einsum("eq,eqk->ek", part.slopes[0] * site.shares, trace.basis(part.in_space))
+                slopes[:, part.field].index_add_(0, trace.tiles, self.scale[part.field] * own)
+            trace.forget()
+        return weight * row, weight * slopes
+
+    def _tied(self, coefficients: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The rows of means, which are affine in the fields, at some coefficients."""
+        found = []
+        for row, slopes in self._means:
+            moved = row.clone()
+            moved[0] += (slopes * coefficients).sum()
+            found.append((moved, slopes))
+        return found
 
     def jumps(self, coefficients: Tensor) -> float:
         """The largest root mean square of a jump of the fields between tiles, as a share of their size.
@@ -146,7 +187,8 @@ class TileRows:
 
     def linearised(self, coefficients: Tensor) -> TileLinearization:
         """The rows and their slopes at some coefficients, condensed."""
-        of, width = self._nodes, self._nodes.width + 1 + len(self._raw)
+        of, unknowns = self._nodes, len(self._raw) + len(self._means)
+        width = of.width + 1 + unknowns
         triangles, joined = coefficients.new_zeros(of.count, width, width), []
         for number, (_, values, slopes) in enumerate(self._rows(coefficients, slopes=True)):
             assert slopes is not None
@@ -155,7 +197,8 @@ class TileRows:
                 condense(triangles, nodes, torch.cat([rows, values], dim=2))
             else:
                 joined.append(condensed_pairs(nodes, rows, values))
-        return TileLinearization(triangles, joined, of.coefficients, len(self._raw), self._accelerator)
+        means = self._tied(coefficients)
+        return TileLinearization(triangles, joined, of.coefficients, unknowns, self._accelerator, means)
 
 
 class _TileJets:

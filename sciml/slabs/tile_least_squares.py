@@ -57,6 +57,8 @@ class TileLinearization:
         of: from coefficients of nodes ``(N, w)`` to those of tiles.
         unknowns: their number q.
         accelerator: where a large factor is made.
+        means: rows that tie all tiles, by value and unknowns ``(1 + q,)`` and by coefficients. The last unknowns are the levels
+            at which fields are held in their place.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class TileLinearization:
         of: Callable[[Tensor], Tensor],
         unknowns: int = 0,
         accelerator: torch.device = CPU,
+        means: Sequence[tuple[Tensor, Tensor]] = (),
     ) -> None:
-        self._of, self._unknowns = of, unknowns
+        self._of, self._unknowns, self._means = of, unknowns, means
         slopes, own = triangles.split([triangles.shape[2] - 1 - unknowns, 1 + unknowns], dim=2)
         self._values = [own, *(values for _, _, values in joined)]
         self._rows = TileLeastSquares(slopes, [(tiles, rows) for tiles, rows, _ in joined], accelerator=accelerator)
@@ -78,8 +81,18 @@ class TileLinearization:
         return None if found is None else found.flatten()
 
     def sensitivities(self) -> Tensor | None:
-        """The derivatives of all coefficients by each of the unknowns, ``(q, T, F, K)``, or None where that fails."""
-        return self._solved(slice(1, None))
+        """The derivatives of all coefficients by unknowns, but for levels, ``(q, T, F, K)``, or None where that fails."""
+        found = self._solved(slice(1, None))
+        if found is None or not self._means:
+            return found
+        own, levels = found.split([len(found) - len(self._means), len(self._means)])
+        by_unknown, by_level = self._tied(found, slice(1, None)).split([len(own), len(levels)], dim=1)
+        return own - torch.tensordot(torch.linalg.solve(by_level, by_unknown), levels, dims=([0], [0]))
+
+    def _tied(self, solved: Tensor, columns: slice) -> Tensor:
+        """The rows that tie all tiles, by the columns for which coefficients ``(c, T, F, K)`` follow."""
+        rows = [row[columns] + torch.tensordot(solved, slopes, dims=slopes.dim()) for row, slopes in self._means]
+        return torch.stack(rows) if rows else solved.new_zeros(0, len(solved))
 
     def varied(self, damping: float, farthest: float) -> tuple[Tensor, Tensor] | None:
         r"""Variable projection: the step for all coefficients and then unknowns, flat, and which of these rows see, ``(q,)``.
@@ -96,11 +109,13 @@ class TileLinearization:
         if not bool(left.isfinite().all()):
             return None
         solved = -torch.stack([self._of(each) for each in found.unbind(2)])
+        left = torch.cat([left, self._tied(solved, slice(None))])
         sizes = torch.cat([values.flatten(0, 1) for values in self._values])[:, 1:].norm(dim=0).clamp_min(1e-300)
         image, singular, right = torch.linalg.svd(left[:, 1:] / sizes, full_matrices=False)
         seen = singular > _IMITATED
         move = -(right[seen].T @ ((image[:, seen].T @ left[:, 0]) / singular[seen])) / sizes
-        move = move * min(1.0, farthest / max(float(move.abs().max()), 1e-300))
+        moved = move[: len(move) - len(self._means)].abs()
+        move = move * min(1.0, farthest / max([1e-300, *moved.tolist()]))
         blind = (right[~seen].abs() > _IMITATED).any(0)
         return torch.cat([(solved[0] + torch.tensordot(move, solved[1:], dims=1)).flatten(), move]), ~blind
 

@@ -70,8 +70,8 @@ _TOWARDS = 7
 _SMALL_ENOUGH = 20
 # How often the tiles are halved in which derivatives are those of a singular place, and the share of points there.
 NEAR, _FEW_POINTS = 4, 0.02
-# Points at which the mean of a field is taken.
-_AVERAGED = 2**16
+# Points at which the mean of a field is taken in the plane and in space, and what differences of a level are rounding.
+_AVERAGED, _EVEN = {1: 2**14, 2: 2**14, 3: 2**16}, 1e-12
 # What polynomials of half the degree may miss of what conditions impose, as a share of its range; how far around a tile that is
 # looked at, as a share of the tile, and how much denser than rows.
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
@@ -94,17 +94,22 @@ _FASTER = 100.0
 _BESIDE = 1e-7
 
 
+def is_gauge(problem: Problem, term: Term) -> bool:
+    """Whether a mean is a gauge condition: it gives a field, at every place the same, the level that all else leaves open."""
+    ((field, index),) = problem.system.depends(term)
+    # A periodic field is only compared with itself.
+    others = [each for each in problem.terms() if each is not term and not isinstance(each.place, Opposite)]
+    # What a constant more or less does not change has derivatives of the field alone.
+    free = all(index for each in others for name, index in problem.system.depends(each) if name == field)
+    evaluation = problem.system.probe(at_once=True)
+    wanted = term.evaluate(evaluation) - problem.system.slopes(term)[field, index][0] * evaluation.space.jet(field, index)
+    return free and bool((wanted - wanted[0]).abs().max() <= _EVEN * wanted.abs().max())
+
+
 def untied(problem: Problem) -> str | None:
-    """Why means are not gauge conditions, or None where each gives a field the level that all else leaves open."""
-    for term in problem.terms():
-        if isinstance(term.place, Average):
-            # A periodic field is only compared with itself.
-            others = [each for each in problem.terms() if each is not term and not isinstance(each.place, Opposite)]
-            # What a constant more or less does not change has derivatives of the field alone.
-            free = all(index for each in others for name, index in problem.system.depends(each) if name == term.field)
-            if not free or problem.system.depends(term) != ((term.field, ()),):
-                return f"the mean {term.name!r} ties all tiles together"
-    return None
+    """Why means are not gauge conditions, or None where each is."""
+    tying = (each.name for each in problem.terms() if isinstance(each.place, Average) and not is_gauge(problem, each))
+    return next((f"the mean {name!r} ties all tiles together" for name in tying), None)
 
 
 @dataclass(frozen=True)
@@ -531,7 +536,17 @@ class TileSpace:
             local = self.model.local(each[numbers].flatten(0, 1), own[numbers].flatten())
             traces.append(TileTrace(self, own[numbers[:, 0]], local.view(*numbers.shape, -1)))
         normals = None if sample.normals is None else sample.normals[numbers].flatten(0, 1)
-        return Site(term, tuple(traces), real / scale, normals)
+        shares = None if sample.quadrature is None else sample.quadrature[numbers] * real
+        return Site(term, tuple(traces), real / scale, normals, shares)
+
+    def averaged(self, term: Term, most: float = math.inf) -> Iterator[Site]:
+        """A mean as the sum of those over some points, at most so many at a time, by their shares of all."""
+        assert isinstance(term.place, Average)
+        count = _AVERAGED[len(self.names)]
+        sample = draw(replace(term.place, each=None), self.problem.domain, count, np.random.default_rng(0))
+        size = max(1, int(min(most, 1e18)))
+        for first in range(0, len(sample.points[0]), size):
+            yield self._scattered(term, sample.part(slice(first, first + size)), 1.0)
 
     def across(self, site: Site, chosen: Tensor) -> Tensor:
         """Boundary layers: along which coordinates, ``(T, D)``, tiles are too long for one at places of a site, ``(n,)``.
@@ -564,27 +579,24 @@ class TileSpace:
 
     def _held(self, term: Term, scale: float) -> Site:
         """The level of a field, held at one place in place of its mean: ``levelled`` puts that right."""
-        assert term.field is not None
-        return Site(term, (TileTrace(self, *self._place_of(term.field)),), torch.full((1, 1), 1 / scale, dtype=torch.float64))
+        ((field, _),) = self.problem.system.depends(term)
+        return Site(term, (TileTrace(self, *self._place_of(field)),), torch.full((1, 1), 1 / scale, dtype=torch.float64))
 
     @cached_property
     def _levels_off(self) -> list[tuple[int, Tensor]]:
         """By the numbers of fields that have a mean: what to add to all of it, by its coefficients, ``(T K,)``."""
         found = []
         for term in self.problem.terms():
-            if isinstance(term.place, Average):
-                assert term.field is not None
-                sample = draw(replace(term.place, each=None), self.problem.domain, _AVERAGED, np.random.default_rng(0))
-                assert sample.quadrature is not None
-                scaled = self._scaled(sample.points[0])
-                tiles = self.model.tile(scaled)
-                table = self.model.functions(self.model.local(scaled, tiles), [0] * len(self.names))
-                mean = table.new_zeros(len(self.model.live), self.model.width)
-                mean.index_add_(0, tiles, table * sample.quadrature[:, None])
-                trace = TileTrace(self, *self._place_of(term.field))
+            if isinstance(term.place, Average) and is_gauge(self.problem, term):
+                ((field, _),) = self.problem.system.depends(term)
+                mean = torch.zeros(len(self.model.live), self.model.width, dtype=torch.float64)
+                for site in self.averaged(term, _AT_ONCE):
+                    of = cast(TileTrace, site.traces[0])
+                    mean.index_add_(0, of.tiles, torch.einsum("eq,eqk->ek", site.shares, of.basis(())))
+                trace = TileTrace(self, *self._place_of(field))
                 held = torch.zeros_like(mean)
                 held[trace.tiles] = trace.basis(())[:, 0]
-                found.append((self.problem.fields.index(term.field), (held - mean).flatten()))
+                found.append((self.problem.fields.index(field), (held - mean).flatten()))
         return found
 
     def levelled(self, weights: Tensor) -> Tensor:

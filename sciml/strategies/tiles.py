@@ -158,7 +158,8 @@ class Tiles(Strategy):
             return "it has unknown constants, and starts in time"
         if any(each.prior is not None for each in work.problem.unknowns.values()):
             return "its unknown constants have priors, and there are no measurements"
-        return untied(work.problem) or not_by_least_squares(work)
+        # In time a mean ties the tiles of each time.
+        return (untied(work.problem) if work.problem.time is not None else None) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         target, budget = work.target(_EXACT), work.log.budget
@@ -234,7 +235,9 @@ class Tiles(Strategy):
             # The change says how good the tiles before were, which may have seemed better than they are; so may the first ones,
             # judged by residuals alone, where these hardly see what finer tiles do.
             seemed = (1.0 if model.alike else _SEEMED) * max(0.0 if found is None else found.residual, 0.0 if adrift else first)
-            better = found is None or last is None or judged < seemed
+            # The first ones do not say how far off constants are.
+            second = bool(solved.raw) and len(so_far.seen) == 2 and judged <= target
+            better = found is None or last is None or judged < seemed or second
             first = 0.0 if better and last is not None else first
             solver = "GaussNewton" if level.steps > 1 else "LinearLeastSquares"
             now = Candidate(solved, judged, solver, reason, at_most=at_most, regular=space.regular if space.singular else None)
@@ -500,9 +503,13 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
         # Coarse polynomials may swing to where an equation overflows.
         start, rows = model.coefficients.clone(), laid()
 
+    varying = bool(raw or len(rows.levels))
+    linear = linear and not varying
+
     def at(position: Tensor) -> tuple[TileRows, Tensor]:
-        values = dict(zip(raw, position[size:], strict=True))
-        return rows.at(values) if raw else rows, position[:size].view(shape)
+        beside = position[size:]
+        values = dict(zip(raw, beside, strict=False))
+        return rows.at(values, beside[len(raw) :]) if varying else rows, position[:size].view(shape)
 
     def compute() -> dict[str, object]:
         seen, taken = torch.ones(len(raw), dtype=torch.bool), itertools.count()
@@ -522,25 +529,27 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
             factored[:] = [found]
 
             # Between eigenvalues lie maxima of what is left: far steps would lead to any of them. Others may be far away.
-            farthest = _NEAREST * 2.0 ** next(taken) * max(1.0, float(position[size:].abs().max())) if raw else 0.0
+            constants = position[size : size + len(raw)].abs().tolist()
+            farthest = _NEAREST * 2.0 ** next(taken) * max([1.0, *constants])
 
             def varied(damping: float) -> Tensor | None:
                 both = found.varied(damping, farthest)
                 if both is not None and damping <= _TINY:
                     # With more damping coefficients imitate nothing.
-                    seen.copy_(both[1])
+                    seen.copy_(both[1][: len(raw)])
                 return None if both is None else both[0]
 
-            return varied if raw else found.step
+            return varied if varying else found.step
 
         def told(position: Tensor, steps: int, loss: float) -> dict[str, object]:
             coefficients = position[:size].view(shape)
             model.coefficients.copy_(coefficients)
-            kept = {"coefficients": coefficients, "raw": position[size:], "seen": seen, "steps": steps, "loss": loss}
+            beside = {"raw": position[size : size + len(raw)], "levels": position[size + len(raw) :]}
+            kept = {"coefficients": coefficients, **beside, "seen": seen, "steps": steps, "loss": loss}
             return kept | _loosest(work, trial, factored)
 
         constants = torch.stack(list(raw.values())) if raw else torch.zeros(0, dtype=torch.float64)
-        begin = torch.cat([start.flatten(), constants])
+        begin = torch.cat([start.flatten(), constants, rows.held(start)])
         if linear:
             step = linearise(begin)(damping)
             found = begin if step is None else begin + step
@@ -555,9 +564,9 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     found = got["coefficients"]
     model.coefficients.copy_(_levelled(space, found))
     solved = work.discrete.with_model(model)
-    if raw:
+    if varying:
         after = dict(zip(raw, got["raw"], strict=True))
-        rows, solved = rows.at(after), solved.with_unknowns(after)
+        rows, solved = rows.at(after, got["levels"]), solved.with_unknowns(after)
     # Where equations and conditions contradict each other, or at a minimum that is no solution, a layer at an end hides it.
     hidden = rows.hidden(found, work.discrete.scales) if work.dimension == 1 else 0.0
     hidden = hidden if hidden > _CHANGED else 0.0
