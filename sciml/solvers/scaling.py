@@ -121,26 +121,38 @@ def _balanced(
     """Dominant balance: sizes of those fields that have none, one after the other.
 
     A field has the size at which its terms reach the others' in one of the equations: sources, and fields whose sizes are
-    known. A temperature drives a flow until this carries as much heat as is conducted, and a pressure bears the weight.
+    known. A temperature drives a flow until this carries as much heat as is conducted, and a pressure bears the weight. Where
+    conditions prescribe more, as a flux into a body without sources, it is the largest for which one of them asks.
     """
     found = dict(scale)
+    conditions = [term.name for block in blocks for term in block.terms if term.name not in problem.equations]
+    measured = {term.name for block in blocks for term in block.terms if term.measured}
 
     def residuals(more: dict[str, float]) -> dict[str, Tensor]:
         sizes = {name: (offset[name], size) for name, size in (found | more).items()}
-        values = _on_natural_jets(problem, blocks, sizes)
-        return {name: values[name] for name in problem.equations}
+        return _on_natural_jets(problem, blocks, sizes)
 
     while silent := [name for name, size in found.items() if size == 0]:
         others = residuals({})
         bounds = {name: bound for name, values in others.items() if (bound := _root_mean_square(values)) > 0}
 
-        def reached(name: str, size: float, others: dict[str, Tensor] = others, bounds: dict[str, float] = bounds) -> float:
-            """The largest of a field's terms, as a share of the others."""
+        def reached(
+            name: str,
+            terms: Sequence[str],
+            size: float,
+            others: dict[str, Tensor] = others,
+            bounds: dict[str, float] = bounds,
+        ) -> float:
+            """The largest of a field's part in some terms, as a share of the others."""
             moved = residuals({name: size})
-            return _FASTER * max((_typical(moved[each] - others[each]) / bound for each, bound in bounds.items()), default=0.0)
+            shares = (_typical(moved[each] - others[each]) / bounds[each] for each in terms if each in bounds)
+            return _FASTER * max(shares, default=0.0)
 
-        largest = max(found.values())
-        sizes = {name: size for name in silent if (size := _at_one(partial(reached, name), largest)) > 0}
+        largest, sizes = max(found.values()), dict[str, float]()
+        for name in silent:
+            asked = [problem.equations, *([each] for each in conditions if each in bounds and each not in measured)]
+            if (size := max(_at_one(partial(reached, name, list(terms)), largest) for terms in asked)) > 0:
+                sizes[name] = size
         # What nothing drives has no size: it may be one.
         found.update(sizes or dict.fromkeys(silent, 1.0))
     return found

@@ -15,13 +15,18 @@ from numpy.polynomial import legendre
 from torch import Tensor
 
 from sciml._text import listed
-from sciml.geometry import Box, Interior, Opposite, Within
+from sciml.geometry import At, Average, Box, Interior, Opposite, Within
 from sciml.models import PiecewisePolynomial, Spline
-from sciml.models.bases import PiecewiseBasis, gauss
+from sciml.models.bases import PiecewiseBasis, chebyshev, gauss
+from sciml.models.piecewise import located
 from sciml.models.tensor_product import TensorProductBasis
+from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Term
+from sciml.problem.measurements import measured_fields
 from sciml.problem.observations import DATA, Observation
 from sciml.problem.pulses import marching
+from sciml.slabs.tile_space import is_gauge
 from sciml.solvers import LeastSquares
 from sciml.solvers.discrete_problem import DATA_WEIGHT
 from sciml.strategies.inverse_solver import ParameterCovariance, gauss_newton, spread
@@ -190,7 +195,7 @@ class AllAtOnce(Strategy):
         if len(problem.equations) < len(problem.fields):
             return "it has more fields than equations"
         for term in problem.system.terms:
-            if not placeable(term.place):
+            if not placeable(_held(work, term).place):
                 return f"{term.name!r} holds at a place without points of a tiling"
         return not_by_least_squares(work)
 
@@ -206,13 +211,52 @@ class AllAtOnce(Strategy):
         yield replace(found, accepted=found.sufficient)
 
 
+def _held(work: Workspace, term: Term) -> Term:
+    """Gauge fixing: a mean that gives a field its level as the same at the middle of the domain; any other term as it is.
+
+    The middle determines the field as well, and ties no tiles together; ``_level`` makes it right in the end.
+    """
+    place, bounds = term.place, work.problem.domain.bounds
+    if not isinstance(place, Average) or place.over != Interior() or work.dimension == 1 or not is_gauge(work.problem, term):
+        return term
+    ((field, _),) = work.problem.system.depends(term)
+    middle = tuple(None if name == place.each else sum(ends) / 2 for name, ends in bounds.items())
+    return term if field in measured_fields(work.discrete.train) else replace(term, place=At(middle))
+
+
+def _level(model: PiecewisePolynomial, problem: Problem, term: Term) -> None:
+    """Move a field that was held at the middle until its mean is what it was there, at each value of a coordinate."""
+    assert isinstance(term.place, Average)
+    ((field, _),) = problem.system.depends(term)
+    number, dims = problem.fields.index(field), len(model.degrees)
+    own = model.coefficients.select(dims, number)
+    held, mean = own, own
+    for column, (name, breaks, degree) in enumerate(zip(problem.coordinates, model.breaks, model.degrees, strict=True)):
+        if name == term.place.each:
+            continue
+        # Tables of elements and degrees: values at the middle, and means, of Chebyshev's polynomials.
+        lengths, orders = breaks.diff(), torch.arange(degree + 1)
+        at, _, inside = located(breaks.new_zeros(1), breaks)
+        middle = own.new_zeros(len(lengths), degree + 1)
+        middle[at] = chebyshev(inside, degree, 0)[-1]
+        even = torch.where(orders % 2 == 0, 1.0 / (1.0 - orders.to(own) ** 2), 0.0)
+        axes, tables = (column, dims + column), (middle, lengths[:, None] / lengths.sum() * even)
+        held, mean = (
+            (each.movedim(axes, (-2, -1)) * table).sum((-2, -1), keepdim=True).movedim((-2, -1), axes)
+            for each, table in zip((held, mean), tables, strict=True)
+        )
+    constant = tuple(slice(None) if name == term.place.each else slice(0, 1) for name in problem.coordinates)
+    own[(..., *constant)] += held - mean
+
+
 class _Continuation:
     """Tilings and weights tried so far."""
 
     def __init__(self, work: Workspace) -> None:
         self._work, self._setup = work, work.discrete
         setup, problem, trial = self._setup, work.problem, self._setup.trial
-        self._terms = problem.terms()
+        self._means = [term for term in problem.terms() if _held(work, term) is not term]
+        self._terms = [_held(work, term) for term in problem.terms()]
         self._equations = [term for term in self._terms if isinstance(term.place, Interior | Within)]
         joining = [term for term in self._terms if isinstance(term.place, Opposite)]
         inside, joined = (orders_asked_by(problem, part) for part in (self._terms, joining))
@@ -460,6 +504,8 @@ class _Continuation:
         else:
             model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in meshes], [mesh.degree for mesh in meshes], count)
             model.coefficients.copy_(now.tiling.coefficients(now.weights))
+            for term in self._means:
+                _level(model, problem, term)
             solved = self._setup.with_model(model, inference=self._inference(now)).with_unknowns(now.raw)
             said = f"piecewise polynomials ({model.extra_repr()})"
         what = "constants" if now.raw else "fields"

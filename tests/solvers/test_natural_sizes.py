@@ -107,6 +107,59 @@ def test_a_source_in_one_place_drives_no_less():
     assert 1e-3 < sizes(Heated())["u"] < 1
 
 
+class Nerve(sciml.Problem):
+    """A potential of 1e-5 V that a current drives into a cable at rest, in SI units."""
+
+    domain = sciml.Box(x=(0, 3e-3), t=(0, 0.1))
+    fields = ["v"]
+    conditions = [
+        sciml.Initial(v=0.0),
+        sciml.Neumann(v=0.01, on=domain.face(x=0)),
+        sciml.Neumann(v=0.0, on=domain.face(x=3e-3)),
+    ]
+
+    @sciml.equation
+    def cable(self, v, x, t):
+        return 0.02 * d(v, t) - 1e-6 * d(v, x, x) + v
+
+
+class Microvolts(Nerve):
+    conditions = [
+        sciml.Initial(v=0.0),
+        sciml.Neumann(v=1e4, on=Nerve.domain.face(x=0)),
+        sciml.Neumann(v=0.0, on=Nerve.domain.face(x=3e-3)),
+    ]
+
+
+class Heated(sciml.Problem):
+    """A source that is small beside the flux through one end, and a value where it is cooled: both count."""
+
+    domain = sciml.Interval(x=(0, 0.1))
+    fields = ["u"]
+    conditions = [
+        sciml.Neumann(u=1e3, on=domain.face(x=0)),
+        sciml.Robin(u=0.0, coefficient=1.0, on=domain.face(x=0.1)),
+    ]
+
+    @sciml.equation
+    def balance(self, u, x):
+        return d(u, x, x) + 1.0
+
+
+def test_a_flux_tells_how_large_a_field_is():
+    assert 2e-6 < sizes(Nerve())["v"] < 2e-5
+    assert sizes(Microvolts())["v"] == pytest.approx(1e6 * sizes(Nerve())["v"])
+    assert sizes(Heated())["u"] > 10
+
+
+def test_what_a_flux_drives_is_right_in_any_unit():
+    volts, microvolts = sciml.fit(Nerve()), sciml.fit(Microvolts())
+    assert volts.success
+    assert microvolts.success
+    x, t = np.array([0.0, 1e-4, 1e-3]), np.array([0.1, 0.02, 0.05])
+    assert 1e6 * volts(x=x, t=t)["v"] == pytest.approx(microvolts(x=x, t=t)["v"], rel=1e-6)
+
+
 def test_a_field_drives_the_next_one():
     class Chain(sciml.Problem):
         domain = sciml.Interval(t=(0, 2))

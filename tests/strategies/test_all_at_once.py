@@ -14,6 +14,7 @@ import sciml
 from problems import Harmonic
 from sciml import d
 from sciml.models import PiecewisePolynomial
+from sciml.models.bases import gauss
 from sciml.strategies import AllAtOnce, all_at_once as recovery
 from sciml.strategies.prepare import prepare
 
@@ -281,7 +282,7 @@ def test_ctrl_c_leaves_the_best_so_far():
 
 def test_what_cannot_be_put_on_tiles_is_said():
     class Average(Heat):
-        conditions = [sciml.Mean(u=0.0)]
+        conditions = [sciml.Mean(u=0.0), sciml.Dirichlet(u=0.0, on=Heat.domain.face(x=0))]
 
     class Two(Heat):
         fields = ["u", "v"]
@@ -395,3 +396,58 @@ def test_intervals_beside_a_switch_are_those_of_least_squares():
     for name, value, error in zip("km", best, np.sqrt(np.diag(spread)), strict=True):
         assert found.loc[name, "estimate"] == pytest.approx(value, abs=0.02 * error)
         assert found.loc[name, "standard_error"] == pytest.approx(error, rel=0.05)
+
+
+class Driven(sciml.Problem):
+    """A velocity that is measured and a pressure that is known up to its mean at each time."""
+
+    domain = sciml.Box(x=(0, 3), t=(0, 1))
+    fields = ["u", "p"]
+    rate = sciml.Unknown(0.5)
+    conditions = [sciml.Mean(p=lambda t: 1 + t)]
+
+    @sciml.equation
+    def slowed(self, u, x, t):
+        return d(u, t) + self.rate * u
+
+    @sciml.equation
+    def driven(self, u, p, x, t):
+        return d(p, x) - u
+
+
+def test_a_mean_at_each_time_gives_a_field_that_nobody_measures_its_level():
+    generator = np.random.default_rng(0)
+    x, t = generator.uniform(0, 3, 300), generator.uniform(0, 1, 300)
+    u = np.cos(x) * np.exp(-1.3 * t)
+    solution = sciml.fit(
+        Driven(),
+        data={"x": x, "t": t, "u": u + 0.01 * generator.normal(size=300)},
+        strategy=sciml.strategies.AllAtOnce(),
+    )
+    assert solution.success, solution.message
+    low, high = solution.unknowns.loc["rate", ["low", "high"]]
+    assert low < 1.3 < high
+    level = (1 - math.cos(3)) / 3
+    found = solution(x=np.array([0.2, 2.0, 2.9]), t=np.array([0.1, 0.5, 0.9]))["p"]
+    wanted = [(math.sin(a) - level) * math.exp(-1.3 * b) + 1 + b for a, b in [(0.2, 0.1), (2.0, 0.5), (2.9, 0.9)]]
+    assert found == pytest.approx(np.array(wanted), abs=0.01)
+
+
+def test_levels_are_put_right_at_each_time():
+    generator = torch.Generator().manual_seed(0)
+    model = PiecewisePolynomial([[-1.0, 0.3, 1.0], [-1.0, -0.5, 0.1, 1.0]], [4, 3], 2)
+    model.coefficients.copy_(torch.randn(model.coefficients.shape, generator=generator, dtype=torch.float64))
+    problem = Driven()
+    (term,) = [each for each in problem.terms() if each.name == "mean"]
+    times = torch.linspace(-0.95, 0.95, 7, dtype=torch.float64)
+    middle = torch.stack([torch.zeros_like(times), times], dim=1)
+    before, u = model(middle)[:, 1], model(middle)[:, 0]
+    recovery._level(model, problem, term)
+    places, weights = gauss(6)
+    for number, time in enumerate(times):
+        mean = 0.0
+        for low, high in [(-1.0, 0.3), (0.3, 1.0)]:
+            x = (low + high) / 2 + (high - low) / 2 * places
+            mean += (high - low) / 4 * float(weights @ model(torch.stack([x, time.expand(6)], dim=1))[:, 1])
+        assert mean == pytest.approx(float(before[number]), abs=1e-12)
+    assert torch.equal(model(middle)[:, 0], u)
