@@ -216,9 +216,11 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     if whole and not short and not reasons and setup.measurements is None:
         with process_group.alone():
             look = _LEAST_LOOK if spent else max(_LEAST_LOOK, log.seconds)
-            unsure = doubt(setup.problem, setup.trial, best.residual, look, options.tolerance)
-        unsure = process_group.agreed(unsure)
-        reasons += [] if unsure is None else [unsure]
+            beside = doubt(setup.problem, setup.trial, best.residual, look, options.tolerance)
+        beside = process_group.agreed(beside)
+        reasons += [] if beside.why is None else [beside.why]
+        # Where nothing else tells the error, it is about the distance from a path, unless that is a rough one itself.
+        errors = errors or ({} if missed(beside.apart, options.largest_error) else dict(beside.apart))
     said = _MESSAGES.get(status, message)
     if spent:
         good = not (short or reasons)

@@ -73,7 +73,8 @@ class Solution:
         tolerance: the relative residual that the certificate allows.
         estimated_error: the estimated relative L2 error of each field, at most 1, and nothing where it cannot be estimated: of
             a model that learned from a ``teacher`` its distance from that; of a baseline how far grids differ; else by the
-            linearised equations for the error, of problems without unknowns, in windows of time one after another. Of a fit to
+            linearised equations for the error, of problems without unknowns, in windows of time one after another, or where
+            these do not tell it by the distance from a path that SciPy's LSODA integrates roughly. Of a fit to
             measurements it is the error that their noise leads one to expect, ``standard_error`` over the domain. An error that
             may be all that there is of a field is told as a share of a thousandth of its natural size, if that is larger.
         spread: how the measurements' noise spreads over the trial function, for ``standard_error``; None where nothing was

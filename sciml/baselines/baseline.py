@@ -142,7 +142,8 @@ def baseline(
     limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in judged.index}
     misses = uncertified(judged, pd.Series(limits))
     message = found.message
-    unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), budget.seconds - budget.spent) if initial else None
+    look = budget.seconds - budget.spent
+    unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), look).why if initial else None
     if unsure is not None:
         message += f"; {unsure}"
     lost = [str(name) for name, value in residuals["relative"].items() if not np.isfinite(value)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,21 @@ def _sizes_of_state(start: Array, orders: Array, span: float) -> Array:
     return np.asarray(np.maximum(start, 1e-3 * np.array(by_order)[orders]))
 
 
-def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tolerance: float = 1e-2) -> str | None:
-    """Why a solution of an initial-value problem cannot be right to its end, or None where nothing speaks against it.
+@dataclass(frozen=True)
+class Doubt:
+    """A solution beside a rough integration by SciPy.
+
+    Attributes:
+        why: why it cannot be right to its end, or None where nothing speaks against it.
+        apart: how far the integration is from it, the relative L2 distance of each field; empty where there is none.
+    """
+
+    why: str | None = None
+    apart: Mapping[str, float] = field(default_factory=dict)
+
+
+def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tolerance: float = 1e-2) -> Doubt:
+    """Why a solution of an initial-value problem cannot be right to its end, and how far SciPy's rough path is from it.
 
     It may be beyond what can be foretold, the true one may blow up, or a rough integration by SciPy may differ.
 
@@ -117,35 +130,43 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
         tolerance: the difference from SciPy's path, as a fraction of the largest value of a field, that is let pass.
     """
     if not is_initial_value_problem(problem):
-        return None
+        return Doubt()
     constants = {name: torch.tensor(each.initial, dtype=torch.float64) for name, each in problem.unknowns.items()}
     try:
         system = FirstOrderSystem(problem)
         if set(system.prescribed) != set(system.state):
-            return None
+            return Doubt()
         budget = Budget(seconds)
         found = predictability(system, constants, budget)
     except BlowUpError as error_of_path:
-        return str(error_of_path)
+        return Doubt(str(error_of_path))
     except (BaselineError, IntegrationError):
         # Nothing that SciPy can integrate, or not within that time.
-        return None
+        return Doubt()
     if math.isfinite(horizon := found.horizon(min(error, _ROUGHLY))):
-        return found.said(system.coordinate, horizon)
-    if (since := _parted(found, trial, tolerance)) is not None:
+        return Doubt(found.said(system.coordinate, horizon))
+    values = _values(found, trial)
+    if (since := _parted(found, values, tolerance)) is not None:
         with contextlib.suppress(IntegrationError):
             # What became tiny before it grew again is lost in an absolute tolerance, and not in a relative one.
-            since = _parted(predictability(system, constants, budget, atol=_NOTHING), trial, tolerance)
-    if since is None:
-        return None
-    return f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on"
+            found = predictability(system, constants, budget, atol=_NOTHING)
+            since = _parted(found, values, tolerance)
+    if since is not None:
+        return Doubt(f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on")
+    sizes = np.linalg.norm(found.states, axis=1)
+    apart = np.linalg.norm(values - found.states, axis=1) / np.where(sizes > 0, sizes, 1.0)
+    return Doubt(apart=dict(zip(problem.fields, apart.tolist(), strict=True)))
 
 
-def _parted(found: Predictability, trial: nn.Module, tolerance: float) -> float | None:
-    """From when on a path and a solution differ; None where they do not, or the path is no longer sure itself."""
+def _values(found: Predictability, trial: nn.Module) -> Array:
+    """A solution at the times of a path, ``(F, n)``."""
     like = next(iter([*trial.buffers(), *trial.parameters()]))
     with torch.no_grad():
-        values = trial(torch.from_numpy(found.times[:, None]).to(like)).double().cpu().numpy().T
+        return np.asarray(trial(torch.from_numpy(found.times[:, None]).to(like)).double().cpu().numpy().T)
+
+
+def _parted(found: Predictability, values: Array, tolerance: float) -> float | None:
+    """From when on a path and a solution differ; None where they do not, or the path is no longer sure itself."""
     apart = (np.abs(values - found.states) / found.sizes[:, None]).max(axis=0)
     wrong = (apart > tolerance) & (found.growth + math.log(_ROUGHLY) < math.log(_CLOSE))
     return float(found.times[wrong.argmax()]) if wrong.any() else None

@@ -8,10 +8,11 @@ import scipy
 import torch
 
 import sciml
-from sciml import d
+from sciml import d, fitting
 from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.baselines.integrate import Budget
 from sciml.baselines.predictability import doubt, predictability
+from sciml.diagnostics.estimated_error import ErrorEstimate
 
 
 def path_of(problem):
@@ -126,13 +127,21 @@ def test_blow_up_is_named_by_fit():
 
 def test_a_wrong_solution_is_doubted():
     right, wrong = sciml.fit(Linear(rate=-1.0)), sciml.fit(Linear(rate=-1.1))
-    assert doubt(Linear(rate=-1.0), right.trial, 1e-9, 10.0) is None
-    assert "differs from t" in doubt(Linear(rate=-1.0), wrong.trial, 1e-9, 10.0)
+    assert doubt(Linear(rate=-1.0), right.trial, 1e-9, 10.0).why is None
+    assert "differs from t" in doubt(Linear(rate=-1.0), wrong.trial, 1e-9, 10.0).why
+
+
+def test_where_nothing_else_tells_the_error_it_is_the_distance_from_scipys_path(monkeypatch):
+    monkeypatch.setattr(fitting, "estimated_error", lambda *_: ErrorEstimate({}))
+    solution = sciml.fit(Linear(rate=-1.0))
+    assert solution.success
+    # LSODA integrates to 1e-8.
+    assert 1e-10 < max(solution.estimated_error.values()) < 1e-6
 
 
 def test_nothing_is_said_of_other_problems():
     heat = sciml.gallery.problem("heat_rod")
-    assert doubt(heat, sciml.fit(heat).trial, 1e-9, 10.0) is None
+    assert doubt(heat, sciml.fit(heat).trial, 1e-9, 10.0).why is None
 
 
 class Delayed(sciml.Problem):
@@ -163,7 +172,7 @@ def test_what_becomes_tiny_and_grows_again_is_doubted_only_where_it_is_wrong():
         def forward(self, points):
             return solution.trial((points + self.shift).clamp(max=3.0))
 
-    assert "differs from t" in doubt(Delayed(), Early(), 1e-9, 10.0)
+    assert "differs from t" in doubt(Delayed(), Early(), 1e-9, 10.0).why
 
 
 def test_rates_and_values_have_sizes_of_their_own():
