@@ -15,6 +15,7 @@ from numpy.polynomial import legendre
 from torch import Tensor
 
 from sciml._text import listed
+from sciml.diagnostics.certificate import Certificate
 from sciml.geometry import At, Average, Box, Interior, Opposite, Within
 from sciml.models import PiecewisePolynomial, Spline
 from sciml.models.bases import PiecewiseBasis, chebyshev, gauss
@@ -208,7 +209,9 @@ class AllAtOnce(Strategy):
         if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
             # Normal equations of equations that are nearly exact have lost the digits of the last steps.
             found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
-        yield replace(found, accepted=found.sufficient)
+        # In a wrong minimum equations hold as well: what speaks against it is left to others.
+        doubted = found.sufficient and bool(Certificate.issue(found.discrete, work.options.tolerance).reasons)
+        yield replace(found, accepted=found.sufficient and not doubted)
 
 
 def _held(work: Workspace, term: Term) -> Term:

