@@ -9,7 +9,7 @@ from itertools import chain, repeat
 import numpy as np
 import torch
 
-from sciml.baselines.collocation import DENSE, CollocationSystem, NotFiniteError
+from sciml.baselines.collocation import DENSE, CollocationSystem, NewtonError, NotFiniteError
 from sciml.baselines.evolution import estimated, evolve
 from sciml.baselines.integrate import BlowUpError
 from sciml.baselines.refinement import RECOVERABLE, Refinement, check_domain, described, grids, refine
@@ -18,6 +18,8 @@ from sciml.diagnostics.well_posedness import lacking
 from sciml.errors import BaselineError
 from sciml.geometry import Box
 from sciml.models import Grid
+from sciml.problem import Problem
+from sciml.problem.continuation import shorter
 from sciml.typing import Array
 
 # Nodes along each coordinate, by the number of coordinates that are gridded.
@@ -114,6 +116,8 @@ def _steady(task: Task) -> Callable[[Grid, Solved | None], Solved]:
 
             start = np.repeat(task.centres, grid.size)
             try:
+                if not measured and (continued := _continued(task, bound, grid)) is not None:
+                    start = continued
                 found, steps = begun(start)
             except NotFiniteError:
                 # Logarithms, roots and quotients know no zero: begin at the size of what is prescribed.
@@ -132,6 +136,21 @@ def _steady(task: Task) -> Callable[[Grid, Solved | None], Solved]:
         return Solved(system.function(found), unknowns, steps, f"collocation ({described(grid)}), Newton", raw=raw)
 
     return solve
+
+
+def _continued(task: Task, problem: Problem, grid: Grid) -> Array | None:
+    """Nodal values that continuation in the length of the domain leads to; None where it does not serve, or fails."""
+    found: Array | None = None
+    lengths = [short for _, short in shorter(problem)]
+    for short in [*lengths, problem] if lengths else []:
+        ((name, axis),) = grid.axes.items()
+        nodes = Grid({name: type(axis)(*short.domain.bounds[name], len(axis.nodes))})
+        system = CollocationSystem(short, nodes, [], task.scales, task.sizes, task.budget)
+        try:
+            found, _ = system.solve(np.repeat(task.centres, grid.size) if found is None else found)
+        except NewtonError:
+            return None
+    return found
 
 
 def _evolving(task: Task) -> Callable[[Grid, Solved | None], Solved]:

@@ -66,7 +66,7 @@ class ClassicalGrids(Strategy):
         solved = work.discrete.with_trial(trial.to(like))
         reached = relative(solved)
         work.log.solved(self.name, reached**2, reached, {}, best=reached, most=1)
-        reason = f"nothing else solved it well: {found.solver}; {found.message}"
+        reason = f"{'' if best is None else 'nothing else solved it well: '}{found.solver}; {found.message}"
         good = found.success and reached <= _GOOD
         errors = found.estimated_error
         yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, at_most=errors)

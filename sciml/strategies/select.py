@@ -164,7 +164,10 @@ def _serving(work: Workspace) -> list[Strategy]:
                 return together
             # What is tried where all else fails would be tried again and again.
             ways = _serving(replace(work.on(None), problem=problem.bind_initial().unmeasured()))
-            regression = NonlinearRegression(tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork)))
+            others = tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork))
+            # An initial-value problem is solved over and over again: SciPy takes milliseconds.
+            classical = [way for way in ways if isinstance(way, ClassicalGrids) and work.dimension == 1]
+            regression = NonlinearRegression((*classical, *others))
             # Equations that measurements contradict do not hold where both are fitted together.
             return [*together, *([regression] if serves(regression) else [])]
         if together:

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
+from sciml.diagnostics.estimated_error import relative_l2
 from sciml.errors import SolverError
 from sciml.geometry import Box
 from sciml.problem import Problem
+from sciml.problem.continuation import shorter
 from sciml.solvers import DiscreteProblem, GaussNewton
 from sciml.solvers.discrete_problem import wave_columns, with_polynomials
 from sciml.solvers.state import settled
@@ -34,6 +37,8 @@ _SETTLED = 2
 _HOPELESS = 4
 _USUAL = 8
 _HELD = 0.25
+# By what share of their size two solutions differ at least.
+_APART = 1e-2
 
 
 @dataclass
@@ -114,6 +119,26 @@ class Spectral(Strategy):
         return not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        trials = Trials(work, _GOOD, _USUAL)
+        for last, reached in self._raised(work, None):
+            yield trials.take(f"Spectral({last.trial.model.extra_repr()})", last, reached)
+        first, trials.best = trials.best, None
+        assert first is not None
+        if (begin := self._continued(work)) is not None:
+            for last, reached in self._raised(work, begin):
+                trials.take(f"Spectral({last.trial.model.extra_repr()})", last, reached)
+        # Where both solve it, it is the one that follows from a short domain.
+        continued = trials.best
+        good = continued is not None and continued.residual <= max(_GOOD, first.residual)
+        found = continued if good and continued is not None else first
+        other = "" if found is first or first.residual > _GOOD else _another(work, found, first)
+        found = trials.described(found, "products of polynomials and waves")
+        yield replace(found, accepted=found.residual <= ENOUGH, message=other)
+
+    def _raised(
+        self, work: Workspace, begin: DiscreteProblem | None, label: str = ""
+    ) -> Iterator[tuple[DiscreteProblem, float]]:
+        """Solutions of higher and higher degrees, and their relative residuals, while these fall."""
         problem, target = work.problem, work.target(_EXACT)
         held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
         setup = replace(work.discrete, held=held)
@@ -122,24 +147,45 @@ class Spectral(Strategy):
         if self.degree is not None:
             fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
             degrees = Degrees(fixed, wave_columns(problem))
-        trials, worse = Trials(work, _GOOD, _USUAL), 0
-        last: DiscreteProblem | None = None
+        least, worse = math.inf, 0
+        last, label = begin, label or "continued, " * (begin is not None)
         while degrees is not None:
-            before = math.inf if trials.best is None else trials.best.residual
-            last = _solved(setup, degrees, work, last)
-            reached, model = relative(last), last.trial.model
-            yield trials.take(f"Spectral({model.extra_repr()})", last, reached)
-            worse = worse + 1 if reached > _SPENT * before else 0
+            last = _solved(setup, degrees, work, last, label)
+            reached, before = relative(last), least
+            yield last, reached
+            least, worse = min(least, reached), worse + 1 if reached > _SPENT * before else 0
             if self.degree is not None or reached <= target or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
-            degrees = degrees.raised(model.tails(), 0.0 if worse else _LOW, most)
-        assert trials.best is not None
-        found = trials.described(trials.best, "products of polynomials and waves")
-        yield replace(found, accepted=found.residual <= ENOUGH)
+            degrees = degrees.raised(last.trial.model.tails(), 0.0 if worse else _LOW, most)
+
+    def _continued(self, work: Workspace) -> DiscreteProblem | None:
+        """The solution of a nonlinear problem on longer and longer domains, each begun from the one before, or None."""
+        found: DiscreteProblem | None = None
+        if work.linear or self.degree is not None or work.measurements is not None:
+            return None
+        for share, problem in shorter(work.problem):
+            own = replace(work, problem=problem, choices=[])
+            found, reached = min(self._raised(own, found, f"length {share:g}, "), key=lambda each: each[1])
+            if reached > _GOOD or work.log.over():
+                return None
+        return found
 
 
-def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None) -> DiscreteProblem:
+def _another(work: Workspace, found: Candidate, other: Candidate) -> str:
+    """Non-uniqueness: that another solution was found, or an empty string where both are the same."""
+    points = torch.cat([each for block in work.discrete.held for each in block.sample.points])
+    values, gaps = (each.discrete.trial(points) for each in (found, other))
+    apart = relative_l2(work.problem, points, values - gaps, values, found.discrete.trial)
+    if max(apart.values()) <= _APART:
+        return ""
+    far = f"{max(apart.values()):.1g} times its size"
+    return f"equations and conditions have another solution, {far} away: this one follows from that on short domains"
+
+
+def _solved(
+    setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None, label: str
+) -> DiscreteProblem:
     """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
     # Unknowns of its own: a worse try must not move those of a better one.
     raw = (setup if last is None else last).raw
@@ -148,5 +194,5 @@ def _solved(setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: Dis
         found.trial.model.start_from(last.trial.model)
     objective = found.objective()
     solver = GaussNewton(1 if work.linear else _STEPS, rank_tolerance=0.0)
-    settled(setup.journal, f"degrees {degrees.now}", objective, lambda: solver.solve(objective))
+    settled(setup.journal, f"{label}degrees {degrees.now}", objective, lambda: solver.solve(objective))
     return found
