@@ -429,7 +429,8 @@ class _Continuation:
         judge = eased if eased_judge else None
         system = TilingSystem(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
         effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
-        weights, raw, loss = gauss_newton(system, weights, raw, *effort, journal=self._setup.journal)
+        log = self._work.log
+        weights, raw, loss = gauss_newton(system, weights, raw, *effort, self._setup.journal, lambda: log.overdue)
         parts = system.terms(weights, raw)
         known = spread(system, weights, raw)
         rough = {name: parts.pop(name) / weight for name, weight in self._smoothing.items()}

@@ -67,8 +67,9 @@ def gauss_newton(
     steps: int,
     tolerance: float,
     journal: Journal | None = None,
+    over: Callable[[], bool] = lambda: False,
 ) -> tuple[Tensor, dict[str, Tensor], float]:
-    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it.
+    """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it, until time is over.
 
     Returns:
         The weights and raw unknowns where they ended, and the loss there.
@@ -85,6 +86,7 @@ def gauss_newton(
             lambda position: system.loss(*parts(position), by=system.judge),
             torch.cat([weights.flatten(), *(value.view(1) for value in raw.values())]),
             steps,
+            over,
         )
         own, unknowns = parts(position)
         return {"weights": own, "raw": unknowns, "loss": system.loss(own, unknowns)}

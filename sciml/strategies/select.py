@@ -126,6 +126,9 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
         kind = replace(train, **{name: value for name, value in vars(kind).items() if value is not None and value != ()})
     if isinstance(kind, type) and issubclass(kind, Strategy):
         kind = kind()
+    measured = work.measurements is not None and bool(work.problem.unknowns)
+    if isinstance(kind, NonlinearRegression) and measured and not kind.ways and kind.obstacle(work.on_cpu) is not None:
+        kind = _regression(work.on_cpu) if not_by_solving(work.problem) is None else kind
     if not isinstance(kind, Strategy):
         hint = nearest(given, known) if isinstance(given, str) else ""
         raise SolverError(
@@ -134,6 +137,16 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
     if (obstacle := kind.obstacle(work.on_cpu)) is not None:
         raise SolverError(f"the strategy {kind.name} cannot serve {type(work.problem).__name__}: {obstacle}")
     return kind
+
+
+def _regression(work: Workspace) -> NonlinearRegression:
+    """Nonlinear regression by what solves the problem where constants have values."""
+    ways = _serving(replace(work.on(None), problem=work.problem.bind_initial().unmeasured()))
+    # What is tried where all else fails would be tried again and again.
+    others = tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork))
+    # An initial-value problem is solved over and over again: SciPy takes milliseconds.
+    classical = [way for way in ways if isinstance(way, ClassicalGrids) and work.dimension == 1]
+    return NonlinearRegression((*classical, *others))
 
 
 def _serving(work: Workspace) -> list[Strategy]:
@@ -162,12 +175,7 @@ def _serving(work: Workspace) -> list[Strategy]:
             if (obstacle := not_by_solving(problem)) is not None:
                 work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
                 return together
-            # What is tried where all else fails would be tried again and again.
-            ways = _serving(replace(work.on(None), problem=problem.bind_initial().unmeasured()))
-            others = tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork))
-            # An initial-value problem is solved over and over again: SciPy takes milliseconds.
-            classical = [way for way in ways if isinstance(way, ClassicalGrids) and work.dimension == 1]
-            regression = NonlinearRegression((*classical, *others))
+            regression = _regression(work)
             # Equations that measurements contradict do not hold where both are fitted together.
             return [*together, *([regression] if serves(regression) else [])]
         if together:

@@ -1,6 +1,7 @@
 """Unknown constants of equations on any domain: only the constants are varied, fields are solved for, against closed forms."""
 
 import copy
+import math
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -284,8 +285,9 @@ def test_fields_that_conditions_do_not_determine_are_left_to_others():
     way = sciml.strategies.NonlinearRegression((sciml.strategies.Tiles(3, 6),))
     with pytest.raises(sciml.errors.SolverError, match="its conditions are too few or too many"):
         sciml.fit(Bare(), data=sample(), strategy=way)
-    with pytest.raises(sciml.errors.SolverError, match="no ways= say how it is solved"):
-        sciml.fit(Heated(), data=sample(), strategy="NonlinearRegression")
+    # By its name alone it finds ways itself.
+    named = sciml.fit(Heated(), data=sample(), strategy="NonlinearRegression")
+    assert abs(named.unknowns["estimate"]["k"] - 0.3) < 1e-6
     assert abs(sciml.fit(Heated(), data=sample(), strategy=way).unknowns["estimate"]["k"] - 0.3) < 1e-6
 
 
@@ -348,3 +350,61 @@ def test_tables_of_other_windows_have_no_derivatives():
     assert tangent.foretold(raw) is None
     for edges in ([0.0, 0.4, 1.0], [0.0, 0.5, 0.7, 1.0]):
         assert tangent.about(windows(edges, 1), raw).spread(inference) is None
+
+
+class Flash(sciml.Problem):
+    """A laser heats one side of a plate; from the temperature of the other side its diffusivity, in SI units (Parker, 1961)."""
+
+    domain = sciml.Box(x=(0, 0.003), t=(0, 0.4))
+    fields = ["T"]
+    diffusivity = sciml.Unknown(1e-5, lower=0)
+    conditions = [
+        sciml.Initial(T=lambda x: 60 / math.pi**0.5 * torch.exp(-((x / 1e-4) ** 2))),
+        sciml.Neumann(T=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def heat(self, T, x, t):
+        return d(T, t) - self.diffusivity * d(T, x, x)
+
+
+@pytest.mark.slow
+def test_where_all_at_once_finds_a_wrong_minimum_constants_are_looked_for_by_solving():
+    """Without any diffusion the equation holds as well: that the start and the measurements do not is left to others."""
+    t, n = np.linspace(0.01, 0.4, 40), np.arange(1, 200)[:, None]
+    rear = 1 + 2 * ((-1.0) ** n * np.exp(-((n * np.pi / 0.003) ** 2) * 2.3e-5 * t)).sum(0)
+    data = {"t": t, "x": 0.003 + 0 * t, "T": rear + 0.01 * np.random.default_rng(3).normal(size=40)}
+    solution = sciml.fit(Flash(), data=data)
+    assert solution.success, solution.message
+    low, high = solution.unknowns.loc["diffusivity", ["low", "high"]]
+    assert low < 2.3e-5 < high
+
+
+class Epidemic(sciml.Problem):
+    domain = sciml.Interval(t=(0, 60))
+    fields = ["s", "i"]
+    rate, recovery = sciml.Unknown(0.3, lower=0), sciml.Unknown(0.1, lower=0)
+    conditions = [sciml.Initial(s=0.99, i=0.01)]
+
+    @sciml.equation
+    def infected(self, s, i, t):
+        return d(s, t) + self.rate * s * i
+
+    @sciml.equation
+    def recovered(self, s, i, t):
+        return d(i, t) - self.rate * s * i + self.recovery * i
+
+
+def test_an_initial_value_problem_is_solved_by_scipy_at_each_value_of_its_constants():
+    exact = sciml.baseline(Epidemic().bind(rate=0.5, recovery=0.2))
+    t = np.linspace(2, 58, 15)
+    noise = 0.002 * np.random.default_rng(0).normal(size=15)
+    data = {"t": t, "i": exact(t=t)["i"] + noise}
+    solution = sciml.fit(Epidemic(), data=data, strategy="NonlinearRegression")
+    assert solution.success, solution.message
+    (how,) = [each for each in solution.choices if "nonlinear regression" in each]
+    assert "solve_ivp" in how
+    assert "nothing else" not in how
+    for name, true in (("rate", 0.5), ("recovery", 0.2)):
+        estimate, error = solution.unknowns.loc[name, ["estimate", "standard_error"]]
+        assert abs(estimate - true) < 4 * error
