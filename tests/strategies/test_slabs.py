@@ -488,6 +488,34 @@ def test_why_elements_are_not_used():
     assert "higher time derivatives" in reason(fast=fast)
 
 
+class Separating(sciml.Problem):
+    """Cahn and Hilliard's equation as two of second order: of the chemical potential there is no rate."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 0.05))
+    fields = ["c", "mu"]
+    conditions = [
+        sciml.Initial(c=lambda x: 0.1 * torch.cos(2 * math.pi * x)),
+        sciml.Neumann(c=0.0, mu=0.0, on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def balance(self, c, mu, x, t):
+        return d(c, t) - d(mu, x, x)
+
+    @sciml.equation
+    def potential(self, c, mu, x, t):
+        return mu - c**3 + c + 0.0025 * d(c, x, x)
+
+
+def test_a_slope_of_a_field_without_a_rate_is_no_reason_against_elements():
+    assert not_on_elements(Separating()) is None
+    solution = sciml.fit(Separating(), seconds=60)
+    assert solution.success, solution.message
+    # A small cosine grows as the linear equation says, but for the cube.
+    growth = math.exp((2 * math.pi) ** 2 * (1 - 0.0025 * (2 * math.pi) ** 2) * 0.01)
+    assert float(solution(x=0.0, t=0.01)["c"]) == pytest.approx(0.1 * growth, rel=0.02)
+
+
 def windowed(order):
     """Three windows of random pieces, which do not meet by themselves."""
     generator = torch.Generator().manual_seed(order)
