@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 import scipy
+import torch
 
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
@@ -24,6 +25,8 @@ _MOST_DRIFT = 0.5
 _MOST_OVERFIT = 30.0
 _NEGLIGIBLE = 1e-3
 _AT_A_BOUND = 8.0
+# What of its natural size a field is at most that is zero.
+_ZERO = 1e-6
 _CHANCE = 1e-4
 # Points of each place on which a fit is judged that was interrupted, or whose time was over before it was solved.
 _FEW = 200
@@ -201,7 +204,12 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
     unseen = {name: each.singular for name, each in found.items() if math.isfinite(each.singular)}
     lost = [name for name, each in found.items() if math.isinf(each.standard_error) and name not in unseen]
     unjudged = [name for name, each in found.items() if math.isnan(each.standard_error)]
-    if unseen:
+    if unseen and not measured and _next_to_nothing(issued.setup):
+        yield (
+            f"{data} not determine {', '.join(unseen)}: all fields are zero, which solves them for any value; a Point or a Mean "
+            "that is not zero keeps the fields from it"
+        )
+    elif unseen:
         values = ", ".join(f"{value:.0e}" for value in unseen.values())
         yield (
             f"{data} not determine {', '.join(unseen)} (no row sees them: singular value {values} of the largest): "
@@ -211,6 +219,14 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
         yield f"{data} not determine {', '.join(lost)}{', or are too few to tell their noise' if measured else ''}"
     if unjudged:
         yield f"how far off {', '.join(unjudged)} may be is not known: nothing finer was solved, or residuals are not finite"
+
+
+def _next_to_nothing(setup: DiscreteProblem) -> bool:
+    """Trivial solution: whether all fields are zero but for rounding, as a share of their natural sizes."""
+    points = torch.cat([each for block in setup.held for each in block.sample.points])
+    with torch.no_grad():
+        largest = setup.trial(points).abs().amax(0).tolist()
+    return all(each <= _ZERO * size for each, (_, size) in zip(largest, setup.sizes.values(), strict=True))
 
 
 def _drifting(issued: Certificate) -> Iterator[str]:
@@ -226,7 +242,8 @@ def _at_bounds(issued: Certificate) -> Iterator[str]:
     bounded = [name for name in raw if unknowns[name].lower is not None or unknowns[name].upper is not None]
     stuck = [name for name in bounded if abs(float(raw[name].detach())) > _AT_A_BOUND]
     if stuck:
-        yield f"{', '.join(stuck)} went to a bound: the data contradict the equations, or the bound is wrong"
+        what = "the data contradict the equations" if issued.setup.measurements is not None else "other values hold as well"
+        yield f"{', '.join(stuck)} went to a bound: {what}, or the bound is wrong"
 
 
 def _overfit(issued: Certificate) -> Iterator[str]:

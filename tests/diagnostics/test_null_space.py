@@ -528,3 +528,21 @@ def test_of_what_nothing_determines_the_smallest_solution_is_returned(tiles):
     middle = solution(x=0.5, y=0.5)
     assert middle["u"] + middle["v"] == pytest.approx(0.07367, rel=0.02)
     assert max(abs(middle["u"]), abs(middle["v"])) < 0.1
+
+
+def test_that_all_fields_are_zero_is_said():
+    class Cycle(sciml.Problem):
+        """Van der Pol's oscillator, whose period is unknown: being at rest solves it as well."""
+
+        domain = sciml.Interval(s=(0, 1))
+        fields = ["u"]
+        period = sciml.Unknown(7.0, lower=0)
+        conditions = [sciml.Periodic("s"), sciml.Neumann(u=0.0, on=domain.face(s=0))]
+
+        @sciml.equation
+        def cycle(self, u, s):
+            return d(u, s, s) - 2 * self.period * (1 - u**2) * d(u, s) + self.period**2 * u
+
+    solution = sciml.fit(Cycle())
+    assert not solution.success
+    assert "do not determine period: all fields are zero" in solution.message
