@@ -206,7 +206,7 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
     unjudged = [name for name, each in found.items() if math.isnan(each.standard_error)]
     if unseen and not measured and _next_to_nothing(issued.setup):
         yield (
-            f"{data} not determine {', '.join(unseen)}: all fields are zero, which solves them for any value; a Point or a Mean "
+            f"{data} not determine {', '.join(unseen)}: all fields are zero, which any value solves; a Point or a Mean "
             "that is not zero keeps the fields from it"
         )
     elif unseen:
