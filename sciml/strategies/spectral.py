@@ -184,7 +184,7 @@ def _another(work: Workspace, found: Candidate, other: Candidate) -> str:
 
 
 def _solved(
-    setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None, label: str
+    setup: DiscreteProblem, degrees: Degrees, work: Workspace, last: DiscreteProblem | None, label: str = ""
 ) -> DiscreteProblem:
     """The set-up with polynomials of these degrees, solved; a nonlinear problem begins as the last ones."""
     # Unknowns of its own: a worse try must not move those of a better one.
