@@ -176,7 +176,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     inference = judged.inference
     if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost
-    if intervals == "profile" and inference.measurements and status not in STOPPED:
+    follows = not any(True for _ in judged.setup.trial.parameters())
+    if intervals == "profile" and follows:
+        log.notes["intervals"] = "from the covariance, for the fields follow from constants: a profile refits free weights"
+    elif intervals == "profile" and inference.measurements and status not in STOPPED:
         try:
             inference = profiled(judged.setup, inference)
         except KeyboardInterrupt:

@@ -122,11 +122,15 @@ def _balanced(
 
     A field has the size at which its terms reach the others' in one of the equations: sources, and fields whose sizes are
     known. A temperature drives a flow until this carries as much heat as is conducted, and a pressure bears the weight. Where
-    conditions prescribe more, as a flux into a body without sources, it is the largest for which one of them asks.
+    conditions prescribe more, as a flux into a body without sources, it is the largest for which one of them asks. What
+    joins it to other fields counts where nothing else does.
     """
     found = dict(scale)
-    conditions = [term.name for block in blocks for term in block.terms if term.name not in problem.equations]
-    measured = {term.name for block in blocks for term in block.terms if term.measured}
+    conditions = [
+        term.name for block in blocks for term in block.terms if term.name not in problem.equations and not term.measured
+    ]
+    zero = _on_natural_jets(problem, blocks, {name: (each, 0.0) for name, each in offset.items()})
+    prescribed = [[name] for name in conditions if bool(zero[name].any())]
 
     def residuals(more: dict[str, float]) -> dict[str, Tensor]:
         sizes = {name: (offset[name], size) for name, size in (found | more).items()}
@@ -148,11 +152,11 @@ def _balanced(
             shares = (_typical(moved[each] - others[each]) / bounds[each] for each in terms if each in bounds)
             return _FASTER * max(shares, default=0.0)
 
-        largest, sizes = max(found.values()), dict[str, float]()
-        for name in silent:
-            asked = [problem.equations, *([each] for each in conditions if each in bounds and each not in measured)]
-            if (size := max(_at_one(partial(reached, name, list(terms)), largest) for terms in asked)) > 0:
-                sizes[name] = size
+        largest = max(found.values())
+        for asked in ([list(problem.equations), *prescribed], [conditions]):
+            reach = {name: max(_at_one(partial(reached, name, terms), largest) for terms in asked) for name in silent}
+            if sizes := {name: size for name, size in reach.items() if size > 0}:
+                break
         # What nothing drives has no size: it may be one.
         found.update(sizes or dict.fromkeys(silent, 1.0))
     return found

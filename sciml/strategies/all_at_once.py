@@ -209,9 +209,9 @@ class AllAtOnce(Strategy):
         if isinstance(found.discrete.trial.model, Spline) and not work.log.ended:
             # Normal equations of equations that are nearly exact have lost the digits of the last steps.
             found = replace(found, discrete=Training(work.log).run(found.discrete, [_POLISH], work.seed))
-        # In a wrong minimum equations hold as well: what speaks against it is left to others.
-        doubted = found.sufficient and bool(Certificate.issue(found.discrete, work.options.tolerance).reasons)
-        yield replace(found, accepted=found.sufficient and not doubted)
+        # In a wrong minimum equations hold as well, but some condition or a pattern in the misfits speaks against it.
+        issued = Certificate.issue(found.discrete, work.options.tolerance) if found.sufficient else None
+        yield replace(found, accepted=issued is not None and not (issued.fails or issued.systematic))
 
 
 def _held(work: Workspace, term: Term) -> Term:

@@ -152,6 +152,41 @@ def test_a_flux_tells_how_large_a_field_is():
     assert sizes(Heated())["u"] > 10
 
 
+def test_what_joins_a_field_to_another_counts_where_nothing_else_does():
+    left, right = sciml.Interval(x=(0, 1)), sciml.Interval(x=(1, 2))
+
+    class Layers(sciml.Problem):
+        domain = left | right
+        fields = ["u", "v"]
+        source = 0.0
+        conditions = [
+            sciml.Neumann(u=1e-7, on=domain.piece("x=0")),
+            sciml.Dirichlet(v=0.0, on=domain.piece("x=2")),
+        ]
+
+        @sciml.equation(on=left)
+        def first(self, u, x):
+            return d(u, x, x)
+
+        @sciml.equation(on=right)
+        def second(self, v, x):
+            return d(v, x, x) + self.source
+
+        @sciml.condition(on=left.interface(right))
+        def contact(self, u, v):
+            return u - v
+
+        @sciml.condition(on=left.interface(right))
+        def flux(self, u, v, x):
+            return d(u, x) - d(v, x)
+
+    found = sizes(Layers())
+    assert 1e-8 < found["u"] < 1e-6
+    assert 1e-8 < found["v"] < 1e-6
+    # A source of its own says more.
+    assert sizes(Layers(source=1.0))["v"] > 1e-2
+
+
 def test_what_a_flux_drives_is_right_in_any_unit():
     volts, microvolts = sciml.fit(Nerve()), sciml.fit(Microvolts())
     assert volts.success

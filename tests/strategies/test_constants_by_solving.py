@@ -408,3 +408,13 @@ def test_an_initial_value_problem_is_solved_by_scipy_at_each_value_of_its_consta
     for name, true in (("rate", 0.5), ("recovery", 0.2)):
         estimate, error = solution.unknowns.loc[name, ["estimate", "standard_error"]]
         assert abs(estimate - true) < 4 * error
+
+
+def test_a_profile_of_fields_that_follow_from_constants_is_their_covariance_and_that_is_said():
+    t = np.linspace(2, 58, 15)
+    exact = sciml.baseline(Epidemic().bind(rate=0.5, recovery=0.2))
+    data = {"t": t, "i": exact(t=t)["i"] + 0.002 * np.random.default_rng(0).normal(size=15)}
+    solution = sciml.fit(Epidemic().bind(recovery=0.2), data=data, strategy="NonlinearRegression", intervals="profile")
+    low, high = solution.unknowns.loc["rate", ["low", "high"]]
+    assert low < solution.unknowns.loc["rate", "estimate"] < high
+    assert [each for each in solution.choices if each.startswith("intervals: from the covariance")]
