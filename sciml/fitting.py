@@ -222,8 +222,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
             beside = doubt(setup.problem, setup.trial, best.residual, look, options.tolerance)
         beside = process_group.agreed(beside)
         reasons += [] if beside.why is None else [beside.why]
-        # Where nothing else tells the error, it is about the distance from a path, unless that is a rough one itself.
-        errors = errors or ({} if missed(beside.apart, options.largest_error) else dict(beside.apart))
+        # Where nothing else tells the error, it is about the distance from that path.
+        if not errors:
+            errors = {name: min(1.0, each) for name, each in beside.apart.items()}
+            reasons += missed(errors, options.largest_error)
     said = _MESSAGES.get(status, message)
     if spent:
         good = not (short or reasons)

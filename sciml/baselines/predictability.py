@@ -32,6 +32,8 @@ _BESIDE, _AS_LARGE = 1e-7, 1e-2
 _FORETOLD = 1e-2
 _TIMES = 2000
 _ROUGHLY, _CLOSE, _CLOSELY = 1e-6, 1e-3, 1e-8
+# What the errors of a path may have grown to that is a measure of others.
+_SURELY = 1e-4
 # An absolute tolerance that keeps steps at zeros from vanishing, and nothing else.
 _NOTHING = 1e-60
 
@@ -110,7 +112,8 @@ class Doubt:
 
     Attributes:
         why: why it cannot be right to its end, or None where nothing speaks against it.
-        apart: how far the integration is from it, the relative L2 distance of each field; empty where there is none.
+        apart: how far the integration is from it, the relative L2 distance of each field; empty where there is none, or where
+            its own errors may have grown.
     """
 
     why: str | None = None
@@ -153,8 +156,11 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
             since = _parted(found, values, tolerance)
     if since is not None:
         return Doubt(f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on")
+    if found.growth.max() + math.log(_CLOSELY) > math.log(_SURELY):
+        return Doubt()
     sizes = np.linalg.norm(found.states, axis=1)
-    apart = np.linalg.norm(values - found.states, axis=1) / np.where(sizes > 0, sizes, 1.0)
+    sizes = np.where(sizes > 0, sizes, found.sizes * len(found.times) ** 0.5)
+    apart = np.linalg.norm(values - found.states, axis=1) / sizes
     return Doubt(apart=dict(zip(problem.fields, apart.tolist(), strict=True)))
 
 

@@ -33,8 +33,8 @@ _ON, _STEP = 1e-9, 1e-6
 # Places along a side between which its ends are looked for, bisections, and how near each other ends are one.
 _ALONG, _BISECTIONS, _TOGETHER = 400, 40, 1e-4
 _PROBES, _VOLUME_POWER = 256, 16
-# Points of the rule that gives an area.
-_AREA = 4096
+# Points of the rule that gives an area, and of any rule at least.
+_AREA, _AREA_LEAST = 4096, 36
 
 
 @dataclass(frozen=True)
@@ -771,15 +771,25 @@ class Combination(_Composite):
         return float(self._iterated(_AREA)[1].sum()) if len(self.bounds) == 2 else self._measure
 
     def quadrature(self, count: int) -> tuple[Array, Array] | None:
-        if len(self.bounds) != 2:
+        if len(self.bounds) != 2 or count < _AREA_LEAST:
             return None
-        points, weights = self._iterated(count)
-        return points, weights / weights.sum()
+        if count not in self._rules:
+            points, weights = self._iterated(count)
+            self._rules[count] = points, weights / weights.sum()
+        return self._rules[count]
+
+    @cached_property
+    def _rules(self) -> dict[int, tuple[Array, Array]]:
+        return {}
+
+    @cached_property
+    def _breaks(self) -> Array:
+        """The first coordinates of corners and of vertical tangents, among others."""
+        corners = [_ends(self, side)[:, 0] for side in self.sides]
+        return np.concatenate([*corners, *map(_first_bounds, self.parts)])
 
     def _iterated(self, count: int) -> tuple[Array, Array]:
-        corners = [_ends(self, side)[:, 0] for side in self.sides]
-        breaks = np.concatenate([*corners, *map(_first_bounds, self.parts)])
-        return iterated(self.distance, self.lower, self.upper, breaks, count)
+        return iterated(self.distance, self.lower, self.upper, self._breaks, count)
 
     def distance(self, points: Any) -> Array:
         points = self.points(points)

@@ -48,7 +48,7 @@ def iterated(
         distance: of points ``(n, 2)`` from the boundary, negative inside, or a lower bound of it.
         lower, upper: the box around the domain.
         breaks: values of the first coordinate, in any order: those of corners and of vertical tangents.
-        count: of points, about.
+        count: of points, about, or more where there are many breaks.
 
     Reference: P. J. Davis and P. Rabinowitz, Methods of Numerical Integration, 2nd edition, Academic Press 1984, sections 2.9
     and 5.6.

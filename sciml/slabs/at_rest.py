@@ -15,7 +15,7 @@ from sciml.jets.random import USUAL
 from sciml.models import Scaled
 from sciml.problem import Problem
 from sciml.slabs.system import Evaluated, Site, evaluated
-from sciml.slabs.tile_least_squares import CPU, TileLinearization, condense, condensed_pairs
+from sciml.slabs.tile_least_squares import CPU, REDUNDANT, TileLinearization, condense, condensed_pairs
 from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import CONTINUITY, NEAR, SIDES, TileSpace, TileTrace, is_gauge
 from sciml.typing import MultiIndex
@@ -138,6 +138,8 @@ class TileRows:
                 own = torch.einsum("eq,eqk->ek", part.slopes[0] * site.shares, trace.basis(part.in_space))
                 slopes[:, part.field].index_add_(0, trace.tiles, self.scale[part.field] * own)
             trace.forget()
+        # Without unknowns it is one row more than it takes: where others contradict it, they lead.
+        weight = weight if self._raw else REDUNDANT * weight
         return weight * row, weight * slopes
 
     def _tied(self, coefficients: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -10,6 +10,7 @@ Reference: A. Bjorck, Numerical Methods for Least Squares Problems, SIAM 1996, s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ _REFINEMENTS, _REFINED = 120, 1e-13
 _GAINS = 0.5
 # Inverse iterations for the smallest singular value: where it is none to speak of, the first finds it.
 _INVERSE = 3
+# By how much less a mean weighs that is more than it takes to determine the fields.
+REDUNDANT = 1e-3
 # What coefficients leave of an unknown's rows, as a share, where they can imitate it.
 _IMITATED = 1e-7
 
@@ -46,6 +49,37 @@ def condensed_pairs(tiles: Tensor, slopes: Tensor, values: Tensor) -> Joined:
     if rows.shape[1] > rows.shape[2]:
         rows = torch.linalg.qr(rows, mode="r").R
     return tiles, *rows.split([slopes.shape[2], values.shape[2]], dim=2)
+
+
+@dataclass(frozen=True)
+class ProjectedStep:
+    """A step of variable projection.
+
+    Attributes:
+        solved: the step of coefficients without unknowns, and by each of them, ``(1 + q, T, F, K)``.
+        move: of the unknowns, ``(q,)``; the last ones are ``levels``.
+        levels: their number.
+        seen: which unknowns rows see, ``(q,)``.
+        weakest: the smallest singular value of what rows see of the unknowns, each in its own size.
+        along: the direction that is seen so, ``(q,)``.
+    """
+
+    solved: Tensor
+    move: Tensor
+    levels: int
+    seen: Tensor
+    weakest: Tensor
+    along: Tensor
+
+    @property
+    def farthest(self) -> float:
+        """How far an unknown moves, but for levels."""
+        return max([0.0, *self.move[: len(self.move) - self.levels].abs().tolist()])
+
+    def step(self, farthest: float) -> Tensor:
+        """All coefficients and then unknowns, flat, where these move no farther."""
+        move = self.move * min(1.0, farthest / max(self.farthest, 1e-300))
+        return torch.cat([(self.solved[0] + torch.tensordot(move, self.solved[1:], dims=1)).flatten(), move])
 
 
 class TileLinearization:
@@ -82,42 +116,51 @@ class TileLinearization:
 
     def sensitivities(self) -> Tensor | None:
         """The derivatives of all coefficients by unknowns, but for levels, ``(q, T, F, K)``, or None where that fails."""
-        found = self._solved(slice(1, None))
-        if found is None or not self._means:
-            return found
-        own, levels = found.split([len(found) - len(self._means), len(self._means)])
-        by_unknown, by_level = self._tied(found, slice(1, None)).split([len(own), len(levels)], dim=1)
-        return own - torch.tensordot(torch.linalg.solve(by_level, by_unknown), levels, dims=([0], [0]))
+        if not self._means or not self._factored(0.0):
+            return self._solved(slice(1, None))
+        # Constants have values: means beside everything else are more than it takes.
+        solved, left = self._projected(REDUNDANT)
+        own, levels = solved[1:].split([len(solved) - 1 - len(self._means), len(self._means)])
+        by_unknown, by_level = left[:, 1:].split([len(own), len(levels)], dim=1)
+        moves = torch.linalg.lstsq(by_level, by_unknown, driver="gelsd").solution
+        return own - torch.tensordot(moves, levels, dims=([0], [0]))
 
-    def _tied(self, solved: Tensor, columns: slice) -> Tensor:
-        """The rows that tie all tiles, by the columns for which coefficients ``(c, T, F, K)`` follow."""
-        rows = [row[columns] + torch.tensordot(solved, slopes, dims=slopes.dim()) for row, slopes in self._means]
+    def _projected(self, share: float = 1.0) -> tuple[Tensor, Tensor]:
+        """What coefficients do about values and unknowns, ``(1 + q, T, F, K)``, and what is left of these, ``(M, 1 + q)``.
+
+        Rows that tie all tiles count by a ``share``.
+        """
+        found, left = self._rows.projected(self._values)
+        solved = -torch.stack([self._of(each) for each in found.unbind(2)])
+        return solved, torch.cat([left, share * self._tied(solved)])
+
+    def _tied(self, solved: Tensor) -> Tensor:
+        """The rows that tie all tiles, by value and unknowns, where coefficients follow."""
+        rows = [row + torch.tensordot(solved, slopes, dims=slopes.dim()) for row, slopes in self._means]
         return torch.stack(rows) if rows else solved.new_zeros(0, len(solved))
 
-    def varied(self, damping: float, farthest: float) -> tuple[Tensor, Tensor] | None:
-        r"""Variable projection: the step for all coefficients and then unknowns, flat, and which of these rows see, ``(q,)``.
+    def varied(self, damping: float) -> ProjectedStep | None:
+        r"""Variable projection: the step for the unknowns, which coefficients follow.
 
-        With the projection P onto what coefficients can do, :math:`(I - P) B\, \delta c = -(I - P) r` for the unknowns c, of
-        which none moves farther than ``farthest``; coefficients follow. None where the factorisation fails, or is not finite.
+        With the projection P onto what coefficients can do, :math:`(I - P) B\, \delta c = -(I - P) r` for the unknowns c. None
+        where the factorisation fails, or is not finite.
 
         Reference: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
         variables separate, SIAM Journal on Numerical Analysis 10 (1973).
         """
         if not self._factored(damping):
             return None
-        found, left = self._rows.projected(self._values)
+        solved, left = self._projected()
         if not bool(left.isfinite().all()):
             return None
-        solved = -torch.stack([self._of(each) for each in found.unbind(2)])
-        left = torch.cat([left, self._tied(solved, slice(None))])
         sizes = torch.cat([values.flatten(0, 1) for values in self._values])[:, 1:].norm(dim=0).clamp_min(1e-300)
         image, singular, right = torch.linalg.svd(left[:, 1:] / sizes, full_matrices=False)
         seen = singular > _IMITATED
         move = -(right[seen].T @ ((image[:, seen].T @ left[:, 0]) / singular[seen])) / sizes
-        moved = move[: len(move) - len(self._means)].abs()
-        move = move * min(1.0, farthest / max([1e-300, *moved.tolist()]))
         blind = (right[~seen].abs() > _IMITATED).any(0)
-        return torch.cat([(solved[0] + torch.tensordot(move, solved[1:], dims=1)).flatten(), move]), ~blind
+        last = int(seen.sum()) - 1
+        weakest, along = (singular[last], right[last].abs()) if last >= 0 else (singular.new_zeros(()), torch.zeros_like(sizes))
+        return ProjectedStep(solved, move, len(self._means), ~blind, weakest, along)
 
     def least_seen(self, values: Callable[[Tensor], Tensor]) -> Tensor:
         """The coefficients ``(T, F, K)`` with the smallest rows for linear ``values`` of them, as the last factor knows."""

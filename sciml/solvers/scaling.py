@@ -122,15 +122,21 @@ def _balanced(
 
     A field has the size at which its terms reach the others' in one of the equations: sources, and fields whose sizes are
     known. A temperature drives a flow until this carries as much heat as is conducted, and a pressure bears the weight. Where
-    conditions prescribe more, as a flux into a body without sources, it is the largest for which one of them asks. What
-    joins it to other fields counts where nothing else does.
+    conditions prescribe more of it alone, as a flux into a body without sources, it is the largest for which one of them asks.
+    What joins it to other fields counts where nothing else does.
     """
     found = dict(scale)
-    conditions = [
-        term.name for block in blocks for term in block.terms if term.name not in problem.equations and not term.measured
-    ]
-    zero = _on_natural_jets(problem, blocks, {name: (each, 0.0) for name, each in offset.items()})
-    prescribed = [[name] for name in conditions if bool(zero[name].any())]
+    terms = [term for block in blocks for term in block.terms if term.name not in problem.equations and not term.measured]
+    conditions = [term.name for term in terms]
+    still = {name: (each, 0.0) for name, each in offset.items()}
+    zero = _on_natural_jets(problem, blocks, still)
+    prescribed = {name: _root_mean_square(zero[name]) for name in conditions if bool(zero[name].any())}
+    fields = {term.name: {field for field, _ in problem.system.depends(term)} for term in terms if term.name in prescribed}
+
+    def asked(name: str, condition: str, size: float) -> float:
+        """A field's part in a condition of it alone, as a share of what is prescribed."""
+        moved = _on_natural_jets(problem, blocks, still | {name: (offset[name], size)})[condition]
+        return _FASTER * _typical(moved - zero[condition]) / prescribed[condition]
 
     def residuals(more: dict[str, float]) -> dict[str, Tensor]:
         sizes = {name: (offset[name], size) for name, size in (found | more).items()}
@@ -152,11 +158,13 @@ def _balanced(
             shares = (_typical(moved[each] - others[each]) / bounds[each] for each in terms if each in bounds)
             return _FASTER * max(shares, default=0.0)
 
-        largest = max(found.values())
-        for asked in ([list(problem.equations), *prescribed], [conditions]):
-            reach = {name: max(_at_one(partial(reached, name, terms), largest) for terms in asked) for name in silent}
-            if sizes := {name: size for name, size in reach.items() if size > 0}:
-                break
+        largest, sizes = max(found.values()), dict[str, float]()
+        for name in silent:
+            alone = [_at_one(partial(asked, name, each), largest) for each, others in fields.items() if others == {name}]
+            sizes[name] = max([_at_one(partial(reached, name, list(problem.equations)), largest), *alone])
+        if not any(sizes.values()):
+            sizes = {name: _at_one(partial(reached, name, conditions), largest) for name in silent}
+        sizes = {name: size for name, size in sizes.items() if size > 0}
         # What nothing drives has no size: it may be one.
         found.update(sizes or dict.fromkeys(silent, 1.0))
     return found

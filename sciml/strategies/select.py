@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from sciml._text import listed, nearest
+from sciml.baselines.initial_value import is_initial_value_problem
 from sciml.errors import ProblemError, SolverError
 from sciml.geometry import Box, Within
 from sciml.solvers.discrete_problem import with_polynomials
@@ -128,7 +129,7 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
         kind = kind()
     measured = work.measurements is not None and bool(work.problem.unknowns)
     if isinstance(kind, NonlinearRegression) and measured and not kind.ways and kind.obstacle(work.on_cpu) is not None:
-        kind = _regression(work.on_cpu) if not_by_solving(work.problem) is None else kind
+        kind = _regression(work.on_cpu)
     if not isinstance(kind, Strategy):
         hint = nearest(given, known) if isinstance(given, str) else ""
         raise SolverError(
@@ -145,7 +146,8 @@ def _regression(work: Workspace) -> NonlinearRegression:
     # What is tried where all else fails would be tried again and again.
     others = tuple(way for way in ways if not isinstance(way, ClassicalGrids | SmallNetwork))
     # An initial-value problem is solved over and over again: SciPy takes milliseconds.
-    classical = [way for way in ways if isinstance(way, ClassicalGrids) and work.dimension == 1]
+    starts = is_initial_value_problem(work.problem)
+    classical = [way for way in ways if isinstance(way, ClassicalGrids) and starts]
     return NonlinearRegression((*classical, *others))
 
 

@@ -126,12 +126,12 @@ class Spectral(Strategy):
         assert first is not None
         if (begin := self._continued(work)) is not None:
             for last, reached in self._raised(work, begin):
-                trials.take(f"Spectral({last.trial.model.extra_repr()})", last, reached)
-        # Where both solve it, it is the one that follows from a short domain.
-        continued = trials.best
-        good = continued is not None and continued.residual <= max(_GOOD, first.residual)
-        found = continued if good and continued is not None else first
-        other = "" if found is first or first.residual > _GOOD else _another(work, found, first)
+                yield min(first, trials.take(f"Spectral({last.trial.model.extra_repr()})", last, reached), key=_residual)
+        found, other = min([first, *filter(None, [trials.best])], key=_residual), ""
+        if trials.best is not None and max(first.residual, trials.best.residual) <= _GOOD:
+            # Where both solve it, it is the one that follows from a short domain.
+            other = _another(work, trials.best, first)
+            found = trials.best if other else found
         found = trials.described(found, "products of polynomials and waves")
         yield replace(found, accepted=found.residual <= ENOUGH, message=other)
 
@@ -170,6 +170,10 @@ class Spectral(Strategy):
             if reached > _GOOD or work.log.over():
                 return None
         return found
+
+
+def _residual(candidate: Candidate) -> float:
+    return candidate.residual
 
 
 def _another(work: Workspace, found: Candidate, other: Candidate) -> str:

@@ -19,7 +19,7 @@ from sciml.errors import SolverError
 from sciml.models import Scaled, Tiles as TilePolynomials, model_of
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
-from sciml.slabs.tile_least_squares import CPU, TileLinearization
+from sciml.slabs.tile_least_squares import CPU, ProjectedStep, TileLinearization
 from sciml.slabs.tile_space import SINGULAR, TileSpace, gauss_grid, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
@@ -74,6 +74,9 @@ _LEAST_NORM = 1e-10
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
+# What a step of any length leaves of the merit at most where it is taken; the part of a direction that a constant has, and
+# by how much finer tiles see less of it.
+_SOLVED, _PART_OF, _HALVED = 1e-4, 0.1, 0.5
 # By what share merits differ that are the same but for rounding.
 _EQUAL = 1e-6
 # From what misfit on tiles lie across others; how much less they keep to what these are beyond the domain.
@@ -221,10 +224,14 @@ class Tiles(Strategy):
             loose = so_far.adrift(level.loosest, unsolved, work.linear)
             adrift = [name for name, share in level.shares.items() if share > _SHARE] if loose else []
             unsure = stalled or determined_up_to(adrift)
+            fading = so_far.fading(level)
             if solved.raw:
                 before, relative_error = {} if last is None else last.raw, max(at_most.values(), default=math.nan)
                 solved = replace(
-                    solved, inference=from_refinement(work.problem.unknowns, solved.raw, before, relative_error, level.seen)
+                    solved,
+                    inference=from_refinement(
+                        work.problem.unknowns, solved.raw, before, relative_error, [*set(level.seen) - fading]
+                    ),
                 )
             if level.loosest < _HARDLY:
                 # What is left moves the fields that far along the direction.
@@ -264,7 +271,7 @@ class Tiles(Strategy):
             enough = so_far.ended(judged, model.alike) or so_far.likely <= target
             # Finer tiles may show yet that a direction is seen, unless nothing but rounding is; they alone show how far off
             # constants may be.
-            looks = _LOOKS if adrift else 2 if solved.raw else 1
+            looks = _LOOKS if adrift or fading else 2 if solved.raw else 1
             if (adrift and so_far.blind) or (enough and len(so_far.seen) >= looks) or work.log.stopped:
                 break
             alike = model.alike
@@ -344,6 +351,7 @@ class _Refinements:
     resolved: list[float] = field(default_factory=list)
     residuals: list[tuple[float, float]] = field(default_factory=list)
     smallest: float = math.inf
+    weakest: float = math.inf
     floor: dict[str, float] = field(default_factory=dict)
 
     def at_most(
@@ -386,6 +394,15 @@ class _Refinements:
         self.seen.append(loosest)
         self.resolved += [loosest] * (unsolved <= _RESOLVED)
         return loosest < _HARDLY and (self.blind or loosest < _FADES * before)
+
+    def fading(self, level: _Level) -> set[str]:
+        """Constants along the direction that rows see least, where they see less of it the finer the tiles are.
+
+        What tells such constants apart is what tiles miss, and nothing of the problem.
+        """
+        before, self.weakest = self.weakest, level.weakest
+        falls = level.weakest < min(_HARDLY, _HALVED * before) and before < math.inf
+        return set(level.along) if falls else set()
 
     @property
     def blind(self) -> bool:
@@ -476,6 +493,8 @@ class _Level:
         seen: the unknown constants that rows see.
         loosest: by how much residuals see the direction of natural size that they see least, in their natural sizes.
         shares: what that direction is of each field's own size.
+        weakest: the smallest singular value by which rows see the unknown constants.
+        along: the constants that it moves.
     """
 
     discrete: DiscreteProblem
@@ -486,6 +505,8 @@ class _Level:
     seen: list[str]
     loosest: float
     shares: dict[str, float]
+    weakest: float
+    along: list[str]
 
 
 def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, near: bool, damping: float = 0.0) -> _Level:
@@ -514,6 +535,7 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     def compute() -> dict[str, object]:
         seen, taken = torch.ones(len(raw), dtype=torch.bool), itertools.count()
         factored: list[TileLinearization] = []
+        weakest: list[ProjectedStep] = []
 
         def merit(position: Tensor) -> float:
             here, coefficients = at(position)
@@ -533,11 +555,17 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
             farthest = _NEAREST * 2.0 ** next(taken) * max([1.0, *constants])
 
             def varied(damping: float) -> Tensor | None:
-                both = found.varied(damping, farthest)
-                if both is not None and damping <= _TINY:
+                projected = found.varied(damping)
+                if projected is None:
+                    return None
+                if damping <= _TINY:
                     # With more damping coefficients imitate nothing.
-                    seen.copy_(both[1][: len(raw)])
-                return None if both is None else both[0]
+                    seen.copy_(projected.seen[: len(raw)])
+                    weakest[:] = [projected]
+                whole = projected.step(math.inf)
+                # What is linear is solved by a step of any length.
+                near = projected.farthest <= farthest or merit(position + whole) <= _SOLVED * merit(position)
+                return whole if near else projected.step(farthest)
 
             return varied if varying else found.step
 
@@ -546,6 +574,8 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
             model.coefficients.copy_(coefficients)
             beside = {"raw": position[size : size + len(raw)], "levels": position[size + len(raw) :]}
             kept = {"coefficients": coefficients, **beside, "seen": seen, "steps": steps, "loss": loss}
+            for last in weakest:
+                kept |= {"weakest": last.weakest, "along": last.along[: len(raw)]}
             return kept | _loosest(work, trial, factored)
 
         constants = torch.stack(list(raw.values())) if raw else torch.zeros(0, dtype=torch.float64)
@@ -572,8 +602,10 @@ def _solved(work: Workspace, space: TileSpace, last: DiscreteProblem | None, *, 
     hidden = hidden if hidden > _CHANGED else 0.0
     seen = [name for name, known in zip(raw, got.get("seen", ()), strict=True) if bool(known)]
     loosest = _seen(solved, got["loosest"], linear=linear) if "loosest" in got else math.inf
+    weakest = float(got["weakest"]) if "weakest" in got else math.inf
+    along = [name for name, part in zip(raw, got.get("along", ()), strict=False) if float(part) > _PART_OF]
     shares = dict(zip(work.problem.fields, got["shares"].tolist() if "shares" in got else (), strict=False))
-    return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, loosest, shares)
+    return _Level(solved, got["steps"], rows.jumps(found), hidden, rows.by_tile(found), seen, loosest, shares, weakest, along)
 
 
 def _loosest(work: Workspace, trial: Scaled, factored: Sequence[TileLinearization]) -> dict[str, Tensor]:

@@ -187,6 +187,32 @@ def test_what_joins_a_field_to_another_counts_where_nothing_else_does():
     assert sizes(Layers(source=1.0))["v"] > 1e-2
 
 
+def test_a_condition_speaks_for_what_it_prescribes_alone():
+    """An exchange of heat depends a little on how far a rod expands, which says nothing of how far it does."""
+
+    class Expanding(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["T", "u"]
+        conditions = [
+            sciml.Dirichlet(T=100.0, u=0.0, on=domain.face(x=0)),
+            sciml.Neumann(u=0.0, on=domain.face(x=1)),
+        ]
+
+        @sciml.equation
+        def heat(self, T, x):
+            return d(T, x, x)
+
+        @sciml.equation
+        def expansion(self, T, u, x):
+            return d(u, x, x) - 1e-7 * d(T, x)
+
+        @sciml.condition(on=domain.face(x=1))
+        def exchange(self, T, u, x):
+            return d(T, x) + 0.5 * (T - 20) * (1 + 1e-2 * u)
+
+    assert sizes(Expanding())["u"] < 1e-3
+
+
 def test_what_a_flux_drives_is_right_in_any_unit():
     volts, microvolts = sciml.fit(Nerve()), sciml.fit(Microvolts())
     assert volts.success

@@ -1,9 +1,13 @@
 """Means and integrals of fields on cut tiles: levels, and constants that they determine."""
 
 import pytest
+import torch
+from candidates import workspace
 
 import sciml
 from sciml import d
+from sciml.slabs.at_rest import TileRows
+from sciml.slabs.tile_space import TileSpace
 
 
 class Duct(sciml.Problem):
@@ -32,6 +36,52 @@ def test_a_mean_of_a_field_determines_a_constant(problem):
     # The product of the distances from the sides.
     middle = 80 / (2 * height) * (height / 3) ** 3 * 2
     assert float(solution(x=0.5, y=height / 3)["w"]) == pytest.approx(middle, rel=1e-9)
+
+
+@pytest.mark.parametrize("mean", [0.01, 1.5, 100.0])
+def test_a_constant_far_from_its_first_value_is_found_where_everything_is_linear(mean):
+    problem = type("Other", (Duct,), {"conditions": [Duct.conditions[0], sciml.Mean(w=mean)]})()
+    solution = sciml.fit(problem, strategy=sciml.strategies.Tiles())
+    assert solution.success, solution.message
+    assert solution.unknowns.loc["drop", "estimate"] == pytest.approx(80 * mean, rel=1e-8)
+
+
+@pytest.mark.parametrize("held", [sciml.Mean(w=1.0), sciml.Point(w=1.0, at={"x": 0.5, "y": 0.3})])
+def test_constants_that_what_tiles_miss_alone_tells_apart_are_not_determined(held):
+    """By symmetry a drop that grows along x is as good as its mean: tiles represent one of them exactly."""
+
+    class Tilted(Duct):
+        tilt = sciml.Unknown(0.0)
+        conditions = [Duct.conditions[0], held]
+
+        @sciml.equation
+        def poiseuille(self, w, x, y):
+            return d(w, x, x) + d(w, y, y) + self.drop + self.tilt * x
+
+    solution = sciml.fit(Tilted(), strategy=sciml.strategies.Tiles())
+    assert not solution.success
+    assert "do not determine" in solution.message
+
+
+@pytest.mark.parametrize("means", [[], [sciml.Mean(w=1.0)], [sciml.Mean(w=1.0), sciml.Mean(w=0.5, name="other")]])
+def test_slopes_by_a_constant_do_not_follow_means_that_fields_cannot(means):
+    """Boundary values determine the field: a mean beside them is one more row, and no slope is its."""
+
+    class Held(Duct):
+        conditions = [Duct.conditions[0], *means]
+
+    work = workspace(Held())
+    space = TileSpace.laid(work.problem.bind_initial(), work.problem.coordinates, (4, 4), 8, 1)
+    trial, raw = work.discrete.with_model(space.model).trial, work.discrete.raw["drop"].detach().requires_grad_()
+    value = work.problem.unknowns["drop"].value(raw)
+    rows = TileRows(work.problem, space, trial, [0], {"drop": raw.detach()})
+    (slope,) = rows.linearised(space.model.coefficients).sensitivities()
+    space.model.coefficients.copy_(slope)
+    found = float(trial(torch.tensor([[0.5, 0.3]], dtype=torch.float64)))
+    # For a drop of 1 it is the product of the distances from the sides, by the height.
+    height = 3**0.5 / 2
+    wanted = 0.3 * ((height - 0.3) / 2) ** 2 / height * float(torch.autograd.grad(value, raw)[0])
+    assert found == pytest.approx(wanted, rel=0.02)
 
 
 def test_a_mean_over_the_boundary_determines_a_constant():
