@@ -139,6 +139,30 @@ def test_where_nothing_else_tells_the_error_it_is_the_distance_from_scipys_path(
     assert 1e-10 < max(solution.estimated_error.values()) < 1e-6
 
 
+def test_a_solution_that_is_a_little_wrong_is_as_far_from_scipys_path():
+    beside = doubt(Linear(rate=-1.0), sciml.fit(Linear(rate=-1.003)).trial, 1e-9, 10.0)
+    assert beside.why is None
+    assert 1e-4 < max(beside.apart.values()) < 1e-2
+
+
+class Unstable(sciml.Problem):
+    """Errors grow by e^12, the solution does not."""
+
+    domain = sciml.Interval(t=(0, 12))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=0.0)]
+
+    @sciml.equation
+    def growth(self, u, t):
+        return d(u, t) - (u - torch.sin(t)) - torch.cos(t)
+
+
+def test_where_errors_of_the_path_grow_its_distance_tells_nothing():
+    beside = doubt(Unstable(), sciml.fit(Unstable()).trial, 1e-9, 10.0)
+    assert beside.why is None
+    assert not beside.apart
+
+
 def test_nothing_is_said_of_other_problems():
     heat = sciml.gallery.problem("heat_rod")
     assert doubt(heat, sciml.fit(heat).trial, 1e-9, 10.0).why is None
