@@ -47,12 +47,14 @@ class Predictability:
         growth: the logarithm of the factor by which an error at the start has grown, at most, ``(n,)``.
         states: the fields on the path, ``(F, n)``.
         sizes: the largest absolute value of each field, ``(F,)``.
+        steepest: the logarithm of the factor by which an error at any time has grown, at most.
     """
 
     times: Array
     growth: Array
     states: Array
     sizes: Array
+    steepest: float = 0.0
 
     def horizon(self, error: float) -> float:
         """Until when a path can be foretold with relative errors ``error`` along the way; infinite where to its end."""
@@ -87,14 +89,16 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     states = path.dense(times)
     # What an error is measured by is how large the solution was until then.
     sizes = np.maximum(np.maximum.accumulate(np.abs(states[:, 0]), axis=1), natural[:, None])
-    share = np.maximum.accumulate((np.abs(states[:, 1] - states[:, 0]) / sizes).max(axis=0))
+    gaps = (np.abs(states[:, 1] - states[:, 0]) / sizes).max(axis=0)
+    steepest = math.log(float((gaps / np.maximum(np.minimum.accumulate(gaps), 1e-300)).max()) or 1.0)
+    share = np.maximum.accumulate(gaps)
     growth = np.log(np.maximum(share / _BESIDE, 1.0))
     large = np.flatnonzero(share > _AS_LARGE)
     if len(large) and times[large[0]] > begin:
         first = large[0]
         growth[first:] = growth[first] * (times[first:] - begin) / (times[first] - begin)
     fields = [system.state.index((name, 0)) for name in system.orders]
-    return Predictability(times, growth, states[fields, 0], sizes[fields, -1])
+    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], steepest)
 
 
 def _sizes_of_state(start: Array, orders: Array, span: float) -> Array:
@@ -156,7 +160,7 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
             since = _parted(found, values, tolerance)
     if since is not None:
         return Doubt(f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on")
-    if found.growth.max() + math.log(_CLOSELY) > math.log(_SURELY):
+    if found.steepest + math.log(_CLOSELY) > math.log(_SURELY):
         return Doubt()
     sizes = np.linalg.norm(found.states, axis=1)
     sizes = np.where(sizes > 0, sizes, found.sizes * len(found.times) ** 0.5)
