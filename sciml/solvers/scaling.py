@@ -126,7 +126,10 @@ def _balanced(
     What joins it to other fields counts where nothing else does.
     """
     found = dict(scale)
-    terms = [term for block in blocks for term in block.terms if term.name not in problem.equations and not term.measured]
+    if all(found.values()):
+        return found
+    terms = [term for block in blocks for term in block.terms if not isinstance(term.evaluate, Observation | Prior)]
+    terms = [term for term in terms if term.name not in problem.equations]
     conditions = [term.name for term in terms]
     still = {name: (each, 0.0) for name, each in offset.items()}
     zero = _on_natural_jets(problem, blocks, still)

@@ -129,7 +129,7 @@ def _named(given: Any, work: Workspace, train: Train) -> Strategy:
         kind = kind()
     measured = work.measurements is not None and bool(work.problem.unknowns)
     if isinstance(kind, NonlinearRegression) and measured and not kind.ways and kind.obstacle(work.on_cpu) is not None:
-        kind = _regression(work.on_cpu)
+        kind = _regression(work.on_cpu) if not_by_solving(work.problem) is None else kind
     if not isinstance(kind, Strategy):
         hint = nearest(given, known) if isinstance(given, str) else ""
         raise SolverError(
