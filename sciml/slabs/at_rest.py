@@ -122,7 +122,7 @@ class TileRows:
     def held(self, coefficients: Tensor) -> Tensor:
         """The levels of coefficients ``(T, F, K)`` at the places where fields are held, ``(l,)``."""
         found = {site.term.name: values for site, values, _ in self._rows(coefficients, slopes=False)}
-        return self.levels + torch.stack([self.levels[:0].sum(), *(found[name][0, 0, 0] for name in self._averages)])[1:]
+        return self.levels + torch.tensor([float(found[name]) for name in self._averages], dtype=torch.float64)
 
     def _mean(self, name: str) -> tuple[Tensor, Tensor]:
         """A mean's row where fields are zero, with slopes by unknowns, ``(1 + u + l,)``, and by coefficients, ``(T, F, K)``."""

@@ -96,14 +96,14 @@ _BESIDE = 1e-7
 
 def is_gauge(problem: Problem, term: Term) -> bool:
     """Whether a mean is a gauge condition: it gives a field, at every place the same, the level that all else leaves open."""
-    ((field, index),) = problem.system.depends(term)
+    (field, index), *more = problem.system.depends(term)
     # A periodic field is only compared with itself.
     others = [each for each in problem.terms() if each is not term and not isinstance(each.place, Opposite)]
     # What a constant more or less does not change has derivatives of the field alone.
     free = all(index for each in others for name, index in problem.system.depends(each) if name == field)
     evaluation = problem.system.probe(at_once=True)
     wanted = term.evaluate(evaluation) - problem.system.slopes(term)[field, index][0] * evaluation.space.jet(field, index)
-    return free and bool((wanted - wanted[0]).abs().max() <= _EVEN * wanted.abs().max())
+    return free and not more and bool((wanted - wanted[0]).abs().max() <= _EVEN * wanted.abs().max())
 
 
 def untied(problem: Problem) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -126,8 +127,9 @@ class Spectral(Strategy):
         assert first is not None
         if (begin := self._continued(work)) is not None:
             for last, reached in self._raised(work, begin):
-                yield min(first, trials.take(f"Spectral({last.trial.model.extra_repr()})", last, reached), key=_residual)
-        found, other = min([first, *filter(None, [trials.best])], key=_residual), ""
+                again = trials.take(f"Spectral({last.trial.model.extra_repr()})", last, reached)
+                yield min(first, again, key=attrgetter("residual"))
+        found, other = min([first, *filter(None, [trials.best])], key=attrgetter("residual")), ""
         if trials.best is not None and max(first.residual, trials.best.residual) <= _GOOD:
             # Where both solve it, it is the one that follows from a short domain.
             other = _another(work, trials.best, first)
@@ -170,10 +172,6 @@ class Spectral(Strategy):
             if reached > _GOOD or work.log.over():
                 return None
         return found
-
-
-def _residual(candidate: Candidate) -> float:
-    return candidate.residual
 
 
 def _another(work: Workspace, found: Candidate, other: Candidate) -> str:
