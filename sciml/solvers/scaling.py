@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -63,9 +63,10 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
         offset |= {name: held for name, held in _held(problem, blocks, residuals, scale).items() if offset[name] == 0}
 
     largest = max(scale.values(), default=0.0)
-    scale = {name: size if size > _ROUNDING * largest else 0.0 for name, size in scale.items()}
+    tails = {name for name, size in scale.items() if 0 < size <= _ROUNDING * largest}
+    scale = {name: 0.0 if name in tails else size for name, size in scale.items()}
 
-    scale = _balanced(problem, blocks, offset, scale)
+    scale = _balanced(problem, blocks, offset, scale, tails)
     return {name: (offset[name], scale[name]) for name in problem.fields}
 
 
@@ -116,25 +117,29 @@ def _held(
 
 
 def _balanced(
-    problem: Problem, blocks: Sequence[Collocation], offset: Mapping[str, float], scale: Mapping[str, float]
+    problem: Problem,
+    blocks: Sequence[Collocation],
+    offset: Mapping[str, float],
+    scale: Mapping[str, float],
+    tails: Collection[str] = (),
 ) -> dict[str, float]:
     """Dominant balance: sizes of those fields that have none, one after the other.
 
     A field has the size at which its terms reach the others' in one of the equations: sources, and fields whose sizes are
     known. A temperature drives a flow until this carries as much heat as is conducted, and a pressure bears the weight. Where
     conditions prescribe more of it alone, as a flux into a body without sources, it is the largest for which one of them asks.
-    What joins it to other fields counts where nothing else does.
+    What joins it to other fields counts where nothing else does. Of ``tails`` what is prescribed says nothing.
     """
     found = dict(scale)
     if all(found.values()):
         return found
     terms = [term for block in blocks for term in block.terms if not isinstance(term.evaluate, Observation | Prior)]
     terms = [term for term in terms if term.name not in problem.equations]
-    conditions = [term.name for term in terms]
+    fields = {term.name: {field for field, _ in problem.system.depends(term)} for term in terms}
+    joining = [name for name, asked_for in fields.items() if len(asked_for) > 1]
     still = {name: (each, 0.0) for name, each in offset.items()}
     zero = _on_natural_jets(problem, blocks, still)
-    prescribed = {name: _root_mean_square(zero[name]) for name in conditions if bool(zero[name].any())}
-    fields = {term.name: {field for field, _ in problem.system.depends(term)} for term in terms if term.name in prescribed}
+    prescribed = {name: _root_mean_square(zero[name]) for name in fields if bool(zero[name].any())}
 
     def asked(name: str, condition: str, size: float) -> float:
         """A field's part in a condition of it alone, as a share of what is prescribed."""
@@ -163,10 +168,11 @@ def _balanced(
 
         largest, sizes = max(found.values()), dict[str, float]()
         for name in silent:
-            alone = [_at_one(partial(asked, name, each), largest) for each, others in fields.items() if others == {name}]
+            alone = [_at_one(partial(asked, name, each), largest) for each in prescribed if fields[each] == {name}]
+            alone = [] if name in tails else alone
             sizes[name] = max([_at_one(partial(reached, name, list(problem.equations)), largest), *alone])
         if not any(sizes.values()):
-            sizes = {name: _at_one(partial(reached, name, conditions), largest) for name in silent}
+            sizes = {name: _at_one(partial(reached, name, joining), largest) for name in silent}
         sizes = {name: size for name, size in sizes.items() if size > 0}
         # What nothing drives has no size: it may be one.
         found.update(sizes or dict.fromkeys(silent, 1.0))

@@ -187,6 +187,10 @@ def test_what_joins_a_field_to_another_counts_where_nothing_else_does():
     assert sizes(Layers(source=1.0))["v"] > 1e-2
 
 
+def test_the_tail_of_a_pulse_is_no_size():
+    assert 0.1 < sizes(sciml.gallery.problem("wave_materials"))["v"] < 10
+
+
 def test_a_condition_speaks_for_what_it_prescribes_alone():
     """An exchange of heat depends a little on how far a rod expands, which says nothing of how far it does."""
 
