@@ -176,10 +176,10 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     inference = judged.inference
     if not best.ended and (lost := issued.not_finite()):
         status, message = "diverged", lost
-    follows = not any(True for _ in judged.setup.trial.parameters())
-    if intervals == "profile" and follows:
+    profile = intervals == "profile" and inference.measurements and status not in STOPPED
+    if profile and next(judged.setup.trial.parameters(), None) is None:
         log.notes["intervals"] = "from the covariance, for the fields follow from constants: a profile refits free weights"
-    elif intervals == "profile" and inference.measurements and status not in STOPPED:
+    elif profile:
         try:
             inference = profiled(judged.setup, inference)
         except KeyboardInterrupt:

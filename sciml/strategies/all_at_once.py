@@ -228,7 +228,7 @@ def _held(work: Workspace, term: Term) -> Term:
 
 
 def _level(model: PiecewisePolynomial, problem: Problem, term: Term) -> None:
-    """Move a field that was held at the middle until its mean is what it was there, at each value of a coordinate."""
+    """Gauge fixing: move a field that was held at the middle until its mean is what it was there."""
     assert isinstance(term.place, Average)
     ((field, _),) = problem.system.depends(term)
     number, dims = problem.fields.index(field), len(model.degrees)
@@ -258,8 +258,8 @@ class _Continuation:
     def __init__(self, work: Workspace) -> None:
         self._work, self._setup = work, work.discrete
         setup, problem, trial = self._setup, work.problem, self._setup.trial
-        self._means = [term for term in problem.terms() if _held(work, term) is not term]
-        self._terms = [_held(work, term) for term in problem.terms()]
+        held = [(term, _held(work, term)) for term in problem.terms()]
+        self._terms, self._means = [own for _, own in held], [term for term, own in held if own is not term]
         self._equations = [term for term in self._terms if isinstance(term.place, Interior | Within)]
         joining = [term for term in self._terms if isinstance(term.place, Opposite)]
         inside, joined = (orders_asked_by(problem, part) for part in (self._terms, joining))
