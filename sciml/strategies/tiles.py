@@ -63,8 +63,9 @@ _LENGTHS = (1.0, 0.5, 0.2)
 # How far the raw numbers of constants move in the first step; twice as far in each that follows.
 _NEAREST = 0.1
 # Changes that fell so many times while residuals did not fall by as little as this; residuals that may be rounding, and those
-# that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be.
-_SETTLES, _STALLS, _NOISE, _SLOW, _RISES = 10.0, 1.1, 1e-6, 1e-3, 10.0
+# that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be;
+# the share of small ones that shows on rows at least where there is no solution: 7e-5 were seen on the smallest tiles.
+_SETTLES, _STALLS, _NOISE, _SLOW, _RISES, _ON_ROWS = 10.0, 1.1, 1e-6, 1e-3, 10.0, 1e-5
 # How many times what rounding of the coefficients leaves of an equation least squares on cut tiles may leave.
 _AMPLIFIED = 1e3
 # How many natural sizes a field may have that is not chance.
@@ -418,9 +419,12 @@ class _Refinements:
         earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
         least = min((found for _, found in self.residuals), default=math.inf)
         self.residuals.append((self.change, residual))
+        # On slivers of cut tiles, between points of rows that hold, polynomials are noise.
+        noise = residual < _SLOW and self.left < (_ON_ROWS * residual) ** 2
         # Residuals that rise from where the equations held do not stay.
         if (
             not earlier
+            or noise
             or not math.isfinite(residual)
             or residual > _RISES * least
             or residual < max(_SLOW if singular else _NOISE, self.change, min(earlier) / _STALLS)

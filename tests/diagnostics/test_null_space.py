@@ -245,6 +245,15 @@ def test_residuals_that_stay_are_told():
     assert refined.stalled(0.1, singular=False, **exactly) == ""
 
 
+@pytest.mark.parametrize(("residual", "left", "told"), [(1e-4, 1e-20, False), (1e-4, 1e-16, True), (2e-3, 1e-20, True)])
+def test_small_residuals_where_rows_hold_are_noise(residual, left, told):
+    refined = _Refinements()
+    for change in (math.inf, 1e-3, 1e-6):
+        refined.change, refined.left = change, left
+        last = refined.stalled(residual, singular=False, rounding=lambda: 0.0)
+    assert ("no solution" in last) == told
+
+
 def test_changes_that_fall_slowly_count_all_that_come():
     refined = _Refinements()
     for change, factor in ((1e-2, 1.0), (8e-3, 4.0), (1e-3, 1.0), (1e-3, 9.0)):
