@@ -49,6 +49,7 @@ from sciml.strategies.training import Training
 from sciml.typing import Array
 from sciml.uncertainty import Inference
 from sciml.uncertainty.covariance import from_information
+from sciml.uncertainty.error_bands import FieldCovariance
 
 _SHARE = 0.8
 _CLOSE = 0.8
@@ -105,7 +106,7 @@ def refined(tiling: TensorProductBasis, energy: Array, degrees: Array) -> Tensor
 
 
 _FIRST = {True: 2, False: 4}
-_SOFT, _RAISE, _HARD = 1e-2, 10.0, 1e6
+_SOFT, _AS_DATA, _RAISE, _HARD = 1e-2, 0.5, 10.0, 1e6
 _FALLS, _SLACK = 0.3, 0.003
 _STILL, _SETTLED, _STRAIN, _SLIGHT = 0.15, 0.4, 20.0, 0.02
 _STEPS, _TOLERANCE = 12, 1e-3
@@ -125,6 +126,10 @@ _FREEDOM, _DIGITS = 0.3, 12
 _FOLLOWED = 0.5
 # Weights that are free parameters of the solution, and what dense matrices of theirs may hold, which error bands take.
 _FREE, _DENSE = 2000, 10_000_000
+# Normal draws of weights from which error bands are told, beside what constants drag along.
+_DRAWS = 32
+# By how much raw numbers of constants differ from initial ones where it is asked whether equations are linear in fields.
+_ELSEWHERE = 0.3
 _POLISH = LeastSquares(60)
 # What equations may add to the loss, as a share of what one measurement does; what finer tiles have to gain of it.
 _COST, _GAIN = 0.02, 0.7
@@ -288,6 +293,10 @@ class _Continuation:
             meshes.append(PiecewiseBasis(breaks, max(_DEGREE[work.dimension], 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
+        # Where constants have values that are no chance ones, as one that ends a term.
+        self._initial = {name: each.raw_initial() for name, each in problem.unknowns.items()}
+        known = {name: each.value(self._initial[name] + _ELSEWHERE) for name, each in problem.unknowns.items()}
+        self._linear = problem.bind(**known).system.linear(setup.train, setup.sizes)
         self.now: _Continued | None = None
         self._shift = torch.zeros(len(problem.unknowns), dtype=torch.float64)
 
@@ -301,6 +310,8 @@ class _Continuation:
         self._smoothing = {term.name: _SMOOTHING for term in self._rough}
         here = self._begun(torch.zeros(self._first.width, fields, dtype=torch.float64))
         checked = futile = False
+        # Without the fields that follow the measurements first, constants of linear equations may find another minimum.
+        rival = self._initial if self._linear and self._initial else None
         for _ in range(_ROUNDS):
             self.now = here
             yield
@@ -308,6 +319,13 @@ class _Continuation:
                 break
             harder = self._tried(here.tiling, _RAISE * here.stiffness, here.weights, here.raw)
             yield
+            if rival is not None and harder.stiffness >= _AS_DATA:
+                # Noise that soft equations let into derivatives draws their factors towards zero (errors in variables).
+                other = self._tried(here.tiling, harder.stiffness, here.weights, rival)
+                alike = bool((other.shift(harder) <= harder.spread.errors()).all())
+                harder, worse = sorted((harder, other), key=lambda tried: tried.loss)
+                rival = None if alike or worse.loss > _LOUDER * harder.loss else worse.raw
+                yield
             still = bool((harder.shift(here) <= _STILL * harder.spread.errors()).all())
             settled = still and harder.strain < min(_STRAIN / self._rows, _SLIGHT) and harder.relative < _HOLDS[dimension]
             if settled and checked:
@@ -325,8 +343,13 @@ class _Continuation:
             finer = refined(here.tiling, harder.energy, harder.degrees)
             begin = harder if settled else here
             if TilingSystem(finer, [], {}, fields).layout.effort > _EFFORT[dimension]:
-                if settled:
+                # Where no finer tiles can be had, harder equations serve as long as they hold better for it.
+                falls = not settled and harder.relative < _GAIN * here.relative
+                if settled or falls:
                     self._move_to(harder)
+                if falls:
+                    here = harder
+                    continue
                 break
             found = self._tried(finer, begin.stiffness, finer.transferred(begin.tiling, begin.weights), begin.raw)
             if settled:
@@ -362,8 +385,7 @@ class _Continuation:
 
         Hard equations on tiles that cannot follow an oscillation would smooth it away, and it would never come back.
         """
-        raw = {name: unknown.raw_initial() for name, unknown in self._setup.problem.unknowns.items()}
-        tried = [self._tried(self._first, _SOFT, blank, raw)]
+        tried = [self._tried(self._first, _SOFT, blank, self._initial)]
         while self._work.dimension == 1 and not self._work.log.ended:
             before = tried[-1]
             finer = TensorProductBasis([mesh.split(np.arange(mesh.count)) for mesh in before.tiling.meshes], 0)
@@ -374,7 +396,7 @@ class _Continuation:
             )
             if found or before.spread.freedom < _FREEDOM * self._rows or finer.width > self._rows:
                 break
-            tried.append(self._tried(finer, _SOFT, finer.transferred(before.tiling, before.weights), raw))
+            tried.append(self._tried(finer, _SOFT, finer.transferred(before.tiling, before.weights), self._initial))
         least = min(each.noise for each in tried)
         return next(each for each in tried if each.noise <= _LOUDER * least)
 
@@ -394,7 +416,7 @@ class _Continuation:
             return
         # Near a bound no row feels an unknown: from where it began there may be a way to a lower minimum.
         self._pull |= dict.fromkeys(lost, _HELD)
-        start = now.raw | {name: self._setup.problem.unknowns[name].raw_initial() for name in lost}
+        start = now.raw | {name: self._initial[name] for name in lost}
         held = self._tried(now.tiling, now.stiffness, now.weights, start)
         free = self._tried(now.tiling, now.stiffness, held.weights, held.raw, eased_judge=True)
         again = self._tried(now.tiling, now.stiffness, free.weights, free.raw, last=True)
@@ -430,9 +452,13 @@ class _Continuation:
         system = TilingSystem(tiling, placed, terms, len(problem.fields), None if last else self._pull, judge)
         effort = (_LAST_STEPS, _LAST_TOLERANCE) if last or eased_judge else (_STEPS, _TOLERANCE)
         log = self._work.log
-        weights, raw, loss = gauss_newton(system, weights, raw, *effort, self._setup.journal, lambda: log.overdue)
+        weights, raw, loss = gauss_newton(
+            system, weights, raw, *effort, self._setup.journal, lambda: log.overdue, linear=self._linear
+        )
         parts = system.terms(weights, raw)
-        known = spread(system, weights, raw)
+        # Of one coordinate the solution's weights are parameters, whose covariance is their own.
+        draws = _DRAWS if last and len(tiling.meshes) > 1 and weights.numel() * (_DRAWS + len(raw)) <= _DENSE else 0
+        known = spread(system, weights, raw, draws)
         rough = {name: parts.pop(name) / weight for name, weight in self._smoothing.items()}
         data = sum(value for name, value in parts.items() if name.startswith(DATA))
         # Of fewer measurements than free functions all noise is fitted, and none seems to be there.
@@ -495,7 +521,7 @@ class _Continuation:
     def candidate(self) -> Candidate:
         """What the search has found; with free weights where these are few, else with a closed form for its trial function."""
         assert self.now is not None
-        now, problem = self.now, self._setup.problem
+        now, problem, bands = self.now, self._setup.problem, None
         meshes, count = now.tiling.meshes, len(problem.fields)
         if len(meshes) == 1 and now.weights.numel() <= min(_FREE, _DENSE // self._rows):
             blocks = blocks_on(now.tiling, problem, self._terms)
@@ -506,12 +532,10 @@ class _Continuation:
             solved = self._setup.with_data_weight(1 / _HARD).with_model(spline, train=train).with_unknowns(now.raw)
             said = f"splines ({spline.extra_repr()})"
         else:
-            model = PiecewisePolynomial([mesh.breaks.tolist() for mesh in meshes], [mesh.degree for mesh in meshes], count)
-            model.coefficients.copy_(now.tiling.coefficients(now.weights))
-            for term in self._means:
-                _level(model, problem, term)
-            solved = self._setup.with_model(model, inference=self._inference(now)).with_unknowns(now.raw)
+            model, inference = self._polynomial(now.tiling, now.weights), self._inference(now)
+            solved = self._setup.with_model(model, inference=inference if now.raw else None).with_unknowns(now.raw)
             said = f"piecewise polynomials ({model.extra_repr()})"
+            bands = self._bands(now, inference)
         what = "constants" if now.raw else "fields"
         kind = "an ordinary" if len(problem.coordinates) == len(problem.promoted) + 1 else "a partial"
         along = f" for {listed(problem.promoted)} in a range" if problem.promoted else ""
@@ -521,18 +545,34 @@ class _Continuation:
             f"{now.relative:.1e} of their natural size between the points"
         )
         good = now.relative if math.isfinite(now.relative) else math.inf
-        return Candidate(solved, good, "GaussNewton", reason, sufficient=good <= _LIMIT)
+        return Candidate(solved, good, "GaussNewton", reason, sufficient=good <= _LIMIT, spread=bands)
 
-    def _inference(self, now: _Continued) -> Inference | None:
-        """Intervals, which also hold what the last change of tiles or weights has moved."""
-        if not now.raw:
+    def _polynomial(self, tiling: TensorProductBasis, weights: Tensor) -> PiecewisePolynomial:
+        """The trial function with some weights ``(width, F)``."""
+        breaks, degrees = [mesh.breaks.tolist() for mesh in tiling.meshes], [mesh.degree for mesh in tiling.meshes]
+        model = PiecewisePolynomial(breaks, degrees, weights.shape[1])
+        model.coefficients.copy_(tiling.coefficients(weights))
+        for term in self._means:
+            _level(model, self._setup.problem, term)
+        return model
+
+    def _bands(self, now: _Continued, inference: Inference) -> FieldCovariance | None:
+        """How the fields scatter with the measurements and with the constants; None before the last steps."""
+        known = now.spread
+        if not known.drawn.numel() or not math.isfinite(inference.variance):
             return None
+        moved = [known.dragged @ torch.from_numpy(inference.spread), math.sqrt(inference.variance) * known.drawn]
+        columns = [self._polynomial(now.tiling, each).coefficients.flatten() for each in torch.cat(moved, dim=2).unbind(2)]
+        return FieldCovariance(("model.coefficients",), torch.stack(columns, dim=1), inference.quantile)
+
+    def _inference(self, now: _Continued) -> Inference:
+        """Intervals, which also hold what the last change of tiles or weights has moved."""
         name = next(name for name in self._shares if name.startswith(DATA))
         # Of a row: that of the misfit, or one standard deviation where that is known.
         variance = 1.0 / (self._rows * self._setup.scales[name] ** 2) if self._known else now.spread.variance
         return from_information(
             self._setup.problem.unknowns,
-            torch.stack(list(now.raw.values())).numpy(),
+            np.array([float(value) for value in now.raw.values()]),
             now.spread.information.numpy(),
             variance,
             now.spread.freedom,

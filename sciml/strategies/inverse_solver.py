@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sciml.problem.observations import PRIOR
 from sciml.solvers.condensation import NormalEquations
-from sciml.solvers.gauss_newton import DampedGaussNewton
+from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.solvers.journal import Journal
 from sciml.strategies.inverse_system import RowsOnTiles, TilingSystem
 
@@ -68,19 +68,29 @@ def gauss_newton(
     tolerance: float,
     journal: Journal | None = None,
     over: Callable[[], bool] = lambda: False,
+    *,
+    linear: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor], float]:
     """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it, until time is over.
 
+    Where rows are ``linear`` in the weights, only the unknowns are varied: the weights are the best that there are with them
+    (variable projection), so that a step need not lie in the narrow valley of nearly exact equations.
+
     Returns:
         The weights and raw unknowns where they ended, and the loss there.
+
+    Reference: G. H. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems whose
+    variables separate, SIAM Journal on Numerical Analysis 10 (1973); L. Kaufman, A variable projection method for solving
+    separable nonlinear least squares problems, BIT 15 (1975), for the step.
     """
 
     def parts(position: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         values = position[weights.numel() :]
         return position[: weights.numel()].view_as(weights), dict(zip(raw, values, strict=True))
 
-    def compute() -> dict[str, Any]:
-        method = DampedGaussNewton(_TINY, 0.01, least=1e-6, rest=_TINY, tolerance=tolerance, lengths=_LENGTHS)
+    method = DampedGaussNewton(_TINY, 0.01, least=1e-6, rest=_TINY, tolerance=tolerance, lengths=_LENGTHS)
+
+    def together() -> dict[str, Any]:
         position, *_ = method.minimise(
             lambda position: partial(_step, system.normal(*parts(position))[0]),
             lambda position: system.loss(*parts(position), by=system.judge),
@@ -91,7 +101,33 @@ def gauss_newton(
         own, unknowns = parts(position)
         return {"weights": own, "raw": unknowns, "loss": system.loss(own, unknowns)}
 
-    found = (journal or Journal()).recalled(f"tiles with {len(weights)} functions", compute)
+    def project() -> dict[str, Any]:
+        best = {"": weights}
+
+        def merit(position: Tensor) -> float:
+            values, begin = dict(zip(raw, position, strict=True)), next(iter(best.values()))
+            normal, _ = system.normal(begin, values)
+            try:
+                own = begin - normal.factorised(_TINY)(normal.border[:, -1:].contiguous()).view_as(weights)
+            except np.linalg.LinAlgError:
+                return math.inf
+            best[str(position.tolist())] = own
+            return system.loss(own, values)
+
+        def linearise(position: Tensor) -> DampedStep:
+            # Searches along a step begin from the weights at its start.
+            own = best[str(position.tolist())]
+            best.clear()
+            best[str(position.tolist())] = own
+            normal, _ = system.normal(own, dict(zip(raw, position, strict=True)))
+            solve = normal.factorised(_TINY)
+            return lambda damping: bordered_solve(normal, solve, damping)[1].clamp(-_FAR, _FAR)
+
+        begin = torch.tensor([float(value) for value in raw.values()], dtype=torch.float64)
+        position, loss, _ = method.minimise(linearise, merit, begin, steps, over)
+        return {"weights": best[str(position.tolist())], "raw": dict(zip(raw, position, strict=True)), "loss": loss}
+
+    found = (journal or Journal()).recalled(f"tiles with {len(weights)} functions", project if linear else together)
     return found["weights"], found["raw"], found["loss"]
 
 
@@ -105,6 +141,9 @@ class ParameterCovariance:
         freedom: how many measurements are left when what they determine is taken away.
         move: what a further step would add to the unknowns, ``(q,)``.
         size: of the columns of the unknowns, ``(q,)``.
+        dragged: the sensitivities of the weights to the unknowns, :math:`-N^{-1}B`, ``(width, F, q)``.
+        drawn: how weights scatter where the unknowns are known: columns that make the covariance :math:`N^{-1}`, about, by
+            normal draws, in units of a row's deviation, ``(width, F, k)``.
     """
 
     information: Tensor
@@ -112,6 +151,8 @@ class ParameterCovariance:
     freedom: float
     move: Tensor
     size: Tensor
+    dragged: Tensor
+    drawn: Tensor
 
     def errors(self) -> Tensor:
         """Standard errors of the raw unknowns."""
@@ -120,8 +161,8 @@ class ParameterCovariance:
         return (self.variance * torch.linalg.pinv(self.information, hermitian=True).diagonal()).clamp_min(0).sqrt()
 
 
-def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> ParameterCovariance:
-    r"""The information about the unknowns at a solution, and the noise of the measurements.
+def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor], draws: int = 0) -> ParameterCovariance:
+    r"""The information about the unknowns at a solution, the noise of the measurements, and how weights scatter with it.
 
     The degrees of freedom are the number of measurements less the trace of the hat matrix over them,
     :math:`\operatorname{tr} J_d (J^TJ)^{-1} J_d^T`: exact for a few hundred of them, by random signs z and
@@ -150,7 +191,9 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor]) -> 
             fitted += _trace(system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, solve, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
-    return ParameterCovariance(schur, variance, freedom, move, normal.corner.diagonal()[:count])
+    dragged, drawn = -inner.view(*weights.shape, count), solve(normal.drawn(draws)).view(*weights.shape, draws)
+    size = normal.corner.diagonal()[:count]
+    return ParameterCovariance(schur, variance, freedom, move, size, dragged, drawn / math.sqrt(max(draws, 1)))
 
 
 def _trace(

@@ -154,6 +154,7 @@ def _regression(work: Workspace) -> NonlinearRegression:
 def _serving(work: Workspace) -> list[Strategy]:
     """The strategies that may serve, in the order in which they are tried."""
     problem, measured = work.problem, work.measurements is not None
+    together: list[Strategy] = []
 
     def serves(way: Strategy, unless: str | None = None) -> bool:
         obstacle = way.obstacle(work) or unless
@@ -170,9 +171,7 @@ def _serving(work: Workspace) -> list[Strategy]:
         # Laws without derivatives; others once it is known what solves them.
         if NonlinearRegression().obstacle(work) is None:
             return [NonlinearRegression()]
-        together: list[Strategy] = (
-            [AllAtOnce()] if serves(AllAtOnce(), "it is linear in its fields" if work.linear else None) else []
-        )
+        together += [AllAtOnce()] if serves(AllAtOnce()) else []
         if problem.unknowns:
             if (obstacle := not_by_solving(problem)) is not None:
                 work.choices.append(f"{NonlinearRegression.__name__}: left out, {obstacle}")
@@ -180,10 +179,8 @@ def _serving(work: Workspace) -> list[Strategy]:
             regression = _regression(work)
             # Equations that measurements contradict do not hold where both are fitted together.
             return [*together, *([regression] if serves(regression) else [])]
-        if together:
-            return together
         if not work.linear:
-            return []
+            return together
     elif problem.unknowns:
         # Constants that equations and conditions determine, such as eigenvalues, are solved for beside the fields.
         box_alone = "its domain is a box" if isinstance(problem.domain, Box) else None
@@ -193,7 +190,7 @@ def _serving(work: Workspace) -> list[Strategy]:
     in_time = serves(march)
     in_slabs = march.unless_in_slabs(work) is None
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"
-    found: list[Strategy] = []
+    found = [*together]
     # The functions that are singular at corners are those of one equation; several fields have others.
     corners = has_singular_corners(problem) and len(problem.fields) == 1
     if corners and serves(CornerSingular(), alone):

@@ -197,10 +197,12 @@ def from_information(
     relative, directions = np.linalg.eigh(information / unit / unit[:, None])
     seen = relative > _UNSEEN**2
     inverse = np.where(seen, 1.0 / np.where(seen, relative, 1.0), 0.0)
-    errors = np.hypot(_errors(directions * np.sqrt(inverse) / unit[:, None], variance), added)
+    constants = directions * np.sqrt(inverse) / unit[:, None]
+    errors = np.hypot(_errors(constants, variance), added)
     quantile, singular = _quantile(freedom, known=known), np.sqrt(np.maximum(relative, 0.0))
     found, drift = _estimates(unknowns, raw, errors, directions, seen, singular, move, quantile)
-    return Inference(found, drift, measurements, measurements - freedom, variance, quantile)
+    spread = np.hstack([math.sqrt(variance) * constants, np.diag(added)]) if math.isfinite(variance) else _NONE
+    return Inference(found, drift, measurements, measurements - freedom, variance, quantile, spread)
 
 
 def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Estimate:

@@ -196,6 +196,63 @@ def test_constants_are_found_to_many_digits_from_exact_values(name):
         assert row["low"] < value < row["high"]
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_error_bands_hold_the_fields(name):
+    kind, exact, count, truth = CASES[name]
+    solution = fitted(kind, exact, count, NOISE, seed=2)
+    generator = np.random.default_rng(0)
+    at = {key: low + (high - low) * generator.random(1000) for key, (low, high) in kind.domain.bounds.items()}
+    found, true, errors = solution(**at), exact(**at), solution.standard_error(**at)
+    for field, values in true.items():
+        misfit = found[field] - values
+        # Errors of neighbours are alike: a band is right or wrong on large parts.
+        assert np.mean(np.abs(misfit) < 3 * errors[field]) > 0.9
+        share = np.linalg.norm(misfit) / np.linalg.norm(values)
+        # Where one constant moves all of a field, its error may be small by chance.
+        assert 0.02 * solution.estimated_error[field] < share < 3 * solution.estimated_error[field]
+    if len(truth) > 1:
+        one, two = truth
+        assert -1 < solution.statistics[f"correlation.{one}.{two}"] < 1
+
+
+def test_bands_are_the_same_from_a_file(tmp_path):
+    solution = fitted(Source, source, 200, NOISE)
+    again = sciml.load(solution.save(tmp_path / "s.pt"), problem=Source())
+    at = {"x": np.linspace(0, 1, 7), "t": np.linspace(0, 1, 7)}
+    np.testing.assert_array_equal(again.standard_error(**at)["u"], solution.standard_error(**at)["u"])
+
+
+@pytest.mark.parametrize("begin", [1e-3, 30.0])
+def test_linear_equations_find_constants_from_afar(begin):
+    """Soft equations let noise into second derivatives, and so draw their factor to zero."""
+
+    class Far(Heat):
+        k = sciml.Unknown(begin, lower=0)
+        conditions = [sciml.Dirichlet(u=0.0, on=Heat.domain.faces("x"))]
+
+    solution = fitted(Far, heat, 300, NOISE, seed=3)
+    estimate, error = solution.unknowns.loc["k", ["estimate", "standard_error"]]
+    assert solution.success
+    assert abs(estimate - 0.3) < 3 * error
+    assert error < 0.01
+
+
+def test_state_estimation_by_known_equations_without_a_start():
+    class Known(Heat):
+        k = 0.3
+        conditions = [sciml.Dirichlet(u=0.0, on=Heat.domain.faces("x"))]
+
+    solution = fitted(Known, heat, 300, NOISE)
+    assert solution.success
+    assert solution.solver == "GaussNewton"
+    generator = np.random.default_rng(0)
+    at = {"x": generator.random(1000), "t": 0.5 * generator.random(1000)}
+    true = heat(**at)["u"]
+    share = np.linalg.norm(solution(**at)["u"] - true) / np.linalg.norm(true)
+    assert share < 0.02
+    assert 0.3 * solution.estimated_error["u"] < share < 3 * solution.estimated_error["u"]
+
+
 @pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
     held = []
@@ -355,6 +412,34 @@ def test_a_constant_from_measurements_in_the_plane_and_time():
     assert solution.success
     assert abs(estimate - 0.05) < 3 * error
     assert error < 2e-3
+
+
+class Cooled(sciml.Problem):
+    """Heat that is lost to both sides of a plate, from an unknown start."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.5))
+    fields = ["u"]
+    k, loss = sciml.Unknown(0.3, lower=0), sciml.Unknown(-0.1)
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("x", "y"))]
+
+    @sciml.equation
+    def heat(self, u, x, y, t):
+        return d(u, t) - self.k * sciml.laplacian(u, x, y) + self.loss * u
+
+
+@pytest.mark.slow
+def test_where_no_finer_tiles_can_be_had_equations_are_hardened():
+    generator = np.random.default_rng(5)
+    x, y, t = generator.random((3, 3000))
+    slow, fast = (np.exp(-(0.1 * modes * np.pi**2 - 0.4) * 0.5 * t) for modes in (2, 5))
+    u = slow * np.sin(np.pi * x) * np.sin(np.pi * y) + 0.3 * fast * np.sin(2 * np.pi * x) * np.sin(np.pi * y)
+    noisy = u + 0.02 * generator.standard_normal(len(u))
+    solution = sciml.fit(Cooled(), data={"x": x, "y": y, "t": 0.5 * t, "u": noisy})
+    assert solution.success, solution.message
+    for name, truth in {"k": 0.1, "loss": -0.4}.items():
+        estimate, error = solution.unknowns.loc[name, ["estimate", "standard_error"]]
+        assert abs(estimate - truth) < 3 * error
+        assert error < 0.1
 
 
 class Infusion(sciml.Problem):
