@@ -152,9 +152,14 @@ def _by_equations(setup: DiscreteProblem) -> Inference:
 
 def _remedy(setup: DiscreteProblem) -> str:
     """What to try where residuals are too large: windows and tiles choose their points and degrees themselves."""
+    more = "try more steps, more points or a larger model"
     if isinstance(setup.trial, Windowed) or isinstance(getattr(setup.trial, "model", None), Tiles):
-        return "give more by seconds= or memory=, or name more tiles or windows"
-    return "try more steps, more points or a larger model"
+        more = "give more by seconds= or memory=, or name more tiles or windows"
+    if not len(setup.narrow):
+        return more
+    place = zip(setup.problem.coordinates, setup.narrow[len(setup.narrow) // 2].tolist(), strict=True)
+    at = ", ".join(f"{name}={value:.3g}" for name, value in place)
+    return f"what is given is narrow near {at}, where points and polynomials have to be as fine; {more}"
 
 
 def _observations(setup: DiscreteProblem) -> Iterator[tuple[str, Observation, Collocation]]:

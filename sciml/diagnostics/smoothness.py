@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from sciml.errors import SciMLError
-from sciml.geometry import Box, Domain, Interface, Interior, PointSet, Within, draw
+from sciml.geometry import Box, Domain, Interface, Interior, Place, PointSet, Within, draw
 from sciml.jets import AutogradJets, RandomJets, Supplier
 from sciml.jets.calculus import describe
 from sciml.jets.random import USUAL
@@ -26,6 +26,8 @@ from sciml.models import scaled_of
 from sciml.problem import Problem
 from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import Jet
+from sciml.problem.narrow_features import narrow_features
+from sciml.problem.pulses import pulses
 from sciml.solvers import ResidualSystem
 from sciml.typing import MultiIndex, Points
 
@@ -235,6 +237,10 @@ def _jump_along(
     # Most equations differentiate fields alone: for these no line is walked.
     if not len(starts) or not values(starts[:1]).numel():
         return None
+    # What is thinner than segments are long jumps on one that begins inside.
+    inside = torch.cat([starts, _thin(problem, term.place).to(starts)])
+    ends = _placed(inside, column, inside[:, column] + length).cpu().numpy()
+    starts = inside[torch.from_numpy(domain.contains(ends)).to(inside.device)]
     change, here = changes(starts, length)
     size = here.abs().nan_to_num(0.0).amax(0).clamp(min=1e-300)
     windows = [] if solved is None else getattr(solved.trial, "windows", [solved.trial])
@@ -262,6 +268,12 @@ def _jump_along(
     place = int(worst.argmax())
     at = ", ".join(f"{each}={value:.4g}" for each, value in zip(problem.coordinates, starts[place].tolist(), strict=True))
     return (at, float(worst[place])) if float(worst[place]) > least else None
+
+
+def _thin(problem: Problem, place: Place) -> Points:
+    """Points ``(k, D)`` where the data of a place are narrow."""
+    features = narrow_features(problem)
+    return torch.cat([pulses(problem)[0], *(each.points[0] for key, each in features.items() if key == place)])
 
 
 def hidden_step(rows: ResidualSystem) -> str | None:

@@ -75,6 +75,8 @@ _AVERAGED, _EVEN = {1: 2**14, 2: 2**14, 3: 2**16}, 1e-12
 # What polynomials of half the degree may miss of what conditions impose, as a share of its range; how far around a tile that is
 # looked at, as a share of the tile, and how much denser than rows.
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
+# So many times as many tiles hold what is narrow as did at first when it is resolved.
+_SEVERAL = 4
 # How often tiles at jumps are halved once more with each higher degree.
 _SMALLER = 2
 # So many tiles at jumps are few however many there are.
@@ -293,6 +295,19 @@ class TileSpace:
         found = self
         for _ in range(times if len(corners) else 0):
             found = found.finer(found._across(corners))
+        return found
+
+    def around(self, narrow: Tensor) -> TileSpace:
+        """Tiles halved where points ``(k, D)`` by all coordinates lie, such as in a small source, until it lies on several."""
+        found, places, first = self, self._scaled(narrow).clamp(-1, 1), 0
+        for _ in range(_SMALL_ENOUGH if len(narrow) else 0):
+            held = found.model.tile(places).unique()
+            first = first or len(held)
+            if len(held) > _SEVERAL * first:
+                break
+            marked = torch.zeros(len(found.model.live), dtype=torch.bool)
+            marked[held] = True
+            found = found.finer(marked)
         return found
 
     def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:

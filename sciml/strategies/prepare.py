@@ -16,6 +16,7 @@ from sciml.models import Scaled
 from sciml.problem import Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks, resolve_data
+from sciml.problem.narrow_features import narrow_features, with_features
 from sciml.problem.observations import is_measured
 from sciml.problem.pulses import pulses
 from sciml.solvers import HardConstraints, ResidualSystem
@@ -91,6 +92,9 @@ def prepare(
         )
     sizes = field_sizes(problem, sets[0])
     scales = term_sizes(problem, [*sets[0], *implied], sizes)
+    # Where data are narrow they are far larger than the solution is by their squares' mean.
+    features = narrow_features(problem)
+    sets = [with_features(blocks, features) for blocks in sets]
     names = [term.name for block in sets[0] for term in block.terms]
     final = _weights(problem, names, weights, _shares(sets[0]))
     led = {name: final[name] / DATA_WEIGHT for name in names if is_measured(name)}
@@ -113,6 +117,7 @@ def prepare(
 
     def redraw(inside: int | SpectralPoints, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator, narrow)]
+        drawn = with_features(drawn, features)
         return (*construction.rows_left(scaled, drawn), *data)
 
     return DiscreteProblem(
@@ -133,6 +138,7 @@ def prepare(
         natural=judged_sizes(problem, [*sets[0], *implied], sizes),
         pulses=narrow,
         stops=stops,
+        narrow=torch.cat([torch.zeros(0, len(problem.coordinates)), *(each.points[0] for each in features.values())]),
     )
 
 

@@ -614,7 +614,15 @@ class ElementWindows(SlabAttempt):
         self._smooth = max(1, inside, ends + 1)
         self._degree = max(_DEGREE, 4 * self._smooth)
         low, high = problem.domain.bounds[self._space]
-        self._mesh = PiecewiseBasis(np.linspace(low, high, _FIRST + 1), self._degree, self._smooth)
+        breaks, narrow = (
+            np.linspace(low, high, _FIRST + 1),
+            self.setup.narrow[:, problem.coordinates.index(self._space)].numpy(),
+        )
+        if len(narrow):
+            # On an element of its own what is narrow is seen; ends that nearly coincide are one.
+            inner = breaks[1:-1][np.abs(breaks[1:-1, None] - narrow).min(1) > _NARROWEST * (high - low)]
+            breaks = np.unique([low, *inner, *np.clip([narrow.min(), narrow.max()], low, high), high])
+        self._mesh = PiecewiseBasis(breaks, self._degree, self._smooth)
         if isinstance(self.earlier, ElementWindows):
             self._mesh = self.earlier._mesh
         self._finer: PiecewiseBasis | None = None

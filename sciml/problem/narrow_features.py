@@ -1,0 +1,88 @@
+r"""Undersampled data: sources, coefficients, starts and boundary values that are narrower than the distance of points.
+
+A heater of a thousandth of a plate, or a pulse in a start, lies between the points of most sets: equations and conditions hold
+at all of these, and the feature is lost. What a residual does by coordinates alone, with the same fields and derivatives
+everywhere, is cheap to see: of fifty thousand points of its place those are rare whose values lie outside the range of all but
+two in a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sciml.errors import SciMLError
+from sciml.geometry import Interior, OnFaces, Place, PointSet, Within, draw
+from sciml.problem.collocation import Collocation
+from sciml.problem.problem import Problem
+from sciml.problem.pulses import at_same_jets
+
+# Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
+# what is farthest; rounding; points that are kept of each side; coordinates at most, among more of which so many points see little.
+_MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 64, 4
+
+
+def narrow_features(problem: Problem) -> dict[Place, PointSet]:
+    """Of each place that has some: points at which a residual has values that it hardly has anywhere else there.
+
+    Along an only coordinate pulses are looked for instead (``pulses``).
+    """
+    found, samples = dict[Place, Tensor](), dict[Place, PointSet]()
+    for term in problem.terms() if 1 < len(problem.coordinates) <= _MOST else ():
+        place = term.place
+        if not isinstance(place, Interior | Within | OnFaces):
+            continue
+        if place not in samples:
+            samples[place] = draw(place, problem.domain, _MANY, np.random.default_rng(0))
+        sample = samples[place]
+        try:
+            values = at_same_jets(problem, term)(sample.points[0], sample.normals).expand(len(sample.points[0]))
+        except SciMLError:
+            # What is wrong with an equation is told elsewhere.
+            continue
+        found[place] = found.get(place, torch.zeros(len(values), dtype=torch.bool)) | _rare(values)
+    return {place: _kept(samples[place], rare) for place, rare in found.items() if bool(rare.any())}
+
+
+def with_features(blocks: Iterable[Collocation], features: Mapping[Place, PointSet]) -> list[Collocation]:
+    """Blocks with points at the narrow features of their places before those of each side."""
+
+    def more(block: Collocation) -> Collocation:
+        place = block.terms[0].place
+        return replace(block, sample=_joined(features[place], block.sample)) if place in features else block
+
+    return [more(block) for block in blocks]
+
+
+def _rare(values: Tensor) -> Tensor:
+    """Outliers: values ``(n,)`` far outside the range of nearly all others."""
+    low, middle, high = torch.quantile(values, values.new_tensor([_RARE, 0.5, 1 - _RARE]))
+    farthest = (values - middle).abs().max()
+    beyond = _BEYOND * (high - low) + _FLANKS * farthest
+    # What differs by rounding alone is nowhere rare.
+    return ((values < low - beyond) | (values > high + beyond)) & (farthest > _ROUNDING * values.abs().max())
+
+
+def _kept(sample: PointSet, rare: Tensor) -> PointSet:
+    """A few rare points of each side."""
+    counts = sample.faces or (len(rare),)
+    chosen = [torch.nonzero(own)[:_KEPT, 0] for own in rare.split(counts)]
+    places = torch.cat([own + begin for own, begin in zip(chosen, np.cumsum((0, *counts)).tolist(), strict=False)])
+    return replace(sample.part(places), faces=tuple(map(len, chosen)))
+
+
+def _joined(first: PointSet, second: PointSet) -> PointSet:
+    """The points of two sets of a place, those of the first before those of the second on each of its sides."""
+    counts = second.faces or (len(second.points[0]),)
+
+    def both(one: Tensor, other: Tensor) -> Tensor:
+        pairs = zip(one.to(other).split(first.faces), other.split(counts), strict=True)
+        return torch.cat([part for pair in pairs for part in pair])
+
+    normals = None if first.normals is None or second.normals is None else both(first.normals, second.normals)
+    faces = tuple(map(sum, zip(first.faces, counts, strict=True))) if second.faces else ()
+    return PointSet((both(first.points[0], second.points[0]),), normals, faces)
