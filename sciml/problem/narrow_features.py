@@ -22,7 +22,7 @@ from sciml.problem.problem import Problem
 from sciml.problem.pulses import at_same_jets
 
 # Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
-# what is farthest; rounding; points that are kept of each side; coordinates at most, among more of which so many points see little.
+# what is farthest; rounding; points that are kept of each side; coordinates at most, for in more of them points see little.
 _MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 64, 4
 
 

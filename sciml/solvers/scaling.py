@@ -29,6 +29,10 @@ _BOUNDED, _STEEP = 0.25, 4.0
 _FAR, _FIRST_STEP = 1e4, 100.0
 # The least share of its largest value that a field is prescribed to have, where it lies away from zero.
 _AWAY = 0.01
+# The size at which a field's part is that of small fields, as a share of another; how many times steeper it may be beyond.
+_BEGIN, _STRAIGHT = 1e-3, 10.0
+# How many times as wide a domain is on which fields hardly have derivatives.
+_FLAT = 1e12
 # What may be rounding of what a size of one reaches.
 _NO_DIGIT = 1e-14
 # How much steeper half a wave between two walls is than random jets, which vary over half the extent.
@@ -146,9 +150,9 @@ def _balanced(
         moved = _on_natural_jets(problem, blocks, still | {name: (offset[name], size)})[condition]
         return _FASTER * _typical(moved - zero[condition]) / prescribed[condition]
 
-    def residuals(more: dict[str, float]) -> dict[str, Tensor]:
+    def residuals(more: dict[str, float], stretched: float = 1.0) -> dict[str, Tensor]:
         sizes = {name: (offset[name], size) for name, size in (found | more).items()}
-        return _on_natural_jets(problem, blocks, sizes)
+        return _on_natural_jets(problem, blocks, sizes, stretched=stretched)
 
     while silent := [name for name, size in found.items() if size == 0]:
         others = residuals({})
@@ -166,17 +170,40 @@ def _balanced(
             shares = (_typical(moved[each] - others[each]) / bounds[each] for each in terms if each in bounds)
             return _FASTER * max(shares, default=0.0)
 
+        def parts(name: str, size: float) -> list[float]:
+            """A field's part in each of the equations without derivatives."""
+            usual, moved, rest = residuals({name: size}), residuals({name: size}, _FLAT), residuals({}, _FLAT)
+            parts = {each: _typical(moved[each] - rest[each]) for each in problem.equations}
+            return [part * (part > _FLAT**-0.5 * _typical(usual[each])) for each, part in parts.items()]
+
         largest, sizes = max(found.values()), dict[str, float]()
         for name in silent:
             alone = [_at_one(partial(asked, name, each), largest) for each in prescribed if fields[each] == {name}]
             alone = [] if name in tails else alone
-            sizes[name] = max([_at_one(partial(reached, name, list(problem.equations)), largest), *alone])
+            sizes[name] = _at_one(partial(reached, name, list(problem.equations)), largest)
+            sizes[name] = max([sizes[name], *(_while_straight(partial(parts, name), sizes[name], each) for each in alone)])
         if not any(sizes.values()):
             sizes = {name: _at_one(partial(reached, name, joining), largest) for name in silent}
         sizes = {name: size for name, size in sizes.items() if size > 0}
         # What nothing drives has no size: it may be one.
         found.update(sizes or dict.fromkeys(silent, 1.0))
     return found
+
+
+def _while_straight(parts: Callable[[float], Sequence[float]], least: float, size: float) -> float:
+    """A size, or a smaller one, at least ``least``, up to which all parts grow about as the size does.
+
+    Where a cubic foundation or an exponential law holds it, a field is never as large as a flux alone would make it. What is
+    carried by a flow is: products with derivatives count as nothing here.
+    """
+    begin = least or _BEGIN * size
+    first = [each / begin for each in parts(begin)]
+    while size > begin:
+        grown = [each / size for each in parts(size)]
+        if all(now <= _STRAIGHT * before for now, before in zip(grown, first, strict=True) if before > 0):
+            return size
+        size /= 2
+    return begin
 
 
 def _at_one(reached: Callable[[float], float], otherwise: float) -> float:
@@ -251,10 +278,15 @@ def judged_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) 
     return term_sizes(problem, blocks, sizes, 256)
 
 
-def _on_natural_jets(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes, least_draws: int = 1) -> dict[str, Tensor]:
-    """Every residual on random jets as large as fields of the given sizes have that vary over the extent of the domain."""
+def _on_natural_jets(
+    problem: Problem, blocks: Sequence[Collocation], sizes: Sizes, least_draws: int = 1, stretched: float = 1.0
+) -> dict[str, Tensor]:
+    """Every residual on random jets as large as fields of the given sizes have that vary over the extent of the domain.
+
+    Over one that is ``stretched`` far they hardly have derivatives.
+    """
     generator, bound, found = torch.Generator().manual_seed(0), problem.bind_initial(), dict[str, Tensor]()
-    half_widths = problem.domain.half_widths
+    half_widths = {name: stretched * each for name, each in problem.domain.half_widths.items()}
     for number, block in enumerate(blocks):
         drawn = generator
         if block.size < least_draws and block.sample.quadrature is None:

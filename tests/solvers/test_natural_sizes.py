@@ -225,6 +225,65 @@ def test_what_a_flux_drives_is_right_in_any_unit():
     assert 1e6 * volts(x=x, t=t)["v"] == pytest.approx(microvolts(x=x, t=t)["v"], rel=1e-6)
 
 
+class Cantilever(sciml.Problem):
+    """A beam on a foundation that hardens, sheared at its free end, which alone would bend it by hundreds."""
+
+    domain = sciml.Interval(x=(0, 10))
+    fields = ["w"]
+    power = 3
+    conditions = [sciml.Dirichlet(w=0.0, on=domain.face(x=0)), sciml.Neumann(w=0.0, on=domain.face(x=0))]
+
+    @sciml.condition(on=domain.face(x=10))
+    def moment(self, w, x):
+        return d(w, x, x)
+
+    @sciml.condition(on=domain.face(x=10))
+    def shear(self, w, x):
+        return d(w, x, x, x) - 0.5
+
+    @sciml.equation
+    def bending(self, w, x):
+        return d(w, x, x, x, x) + w + 5 * w**self.power - 3 * torch.exp(-4 * (x - 5) ** 2)
+
+
+@pytest.mark.parametrize("power", [1, 3, 5])
+def test_a_foundation_that_hardens_bounds_what_a_shear_drives(power):
+    problem = Cantilever(power=power)
+    (size,) = sizes(problem).values()
+    assert size > 100 if power == 1 else 0.2 < size < 20
+
+    def rates(x, w):
+        return np.array([w[1], w[2], w[3], 3 * np.exp(-4 * (x - 5) ** 2) - w[0] - 5 * w[0] ** power])
+
+    def ends(left, right):
+        return np.array([left[0], left[1], right[2], right[3] - 0.5])
+
+    x = np.linspace(0, 10, 101)
+    mesh = np.linspace(0, 10, 401)
+    reference = solve_bvp(rates, ends, mesh, np.zeros((4, 401)), tol=1e-9, max_nodes=100_000)
+    solution = sciml.fit(problem)
+    assert solution.success, solution.message
+    np.testing.assert_allclose(solution(x=x)["w"], reference.sol(x)[0], atol=1e-7)
+
+
+class Charged(sciml.Problem):
+    """Ions beside a charged cylinder: their density grows exponentially with the potential."""
+
+    domain = sciml.Disk((0, 0), 2) - sciml.Disk((0, 0), 1)
+    inner = sciml.Disk((0, 0), 1).boundary
+    fields = ["u"]
+    conditions = [sciml.Neumann(u=6.0, on=inner), sciml.Dirichlet(u=0.0, on=sciml.Disk((0, 0), 2).boundary)]
+
+    @sciml.equation
+    def poisson_boltzmann(self, u, x, y):
+        return sciml.laplacian(u, x, y) - 4 * torch.sinh(u)
+
+
+def test_an_exponential_law_bounds_what_a_flux_drives():
+    (size,) = sizes(Charged()).values()
+    assert 0.5 < size < 6
+
+
 def test_a_field_drives_the_next_one():
     class Chain(sciml.Problem):
         domain = sciml.Interval(t=(0, 2))
