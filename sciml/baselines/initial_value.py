@@ -146,11 +146,12 @@ def trajectory(
     budget: Budget,
     chosen: str = "auto",
     events: list[Callable[[float, Array], float]] | None = None,
+    begin: float | None = None,
     **options: Any,
 ) -> Trajectory:
     """Integrate a batch of states ``(len(system.state), n)`` together, with the same steps for all of them.
 
-    ``options`` are those of SciPy's methods.
+    It begins where the domain does, unless ``begin`` is given. ``options`` are those of SciPy's methods.
     """
     rows, size = start.shape
 
@@ -159,7 +160,7 @@ def trajectory(
         repeated = {name: value.repeat_interleave(count) if value.ndim else value for name, value in constants.items()}
         return np.full(size * count, t), y.reshape(rows, size * count), repeated
 
-    begin = system.problem.domain.bounds[system.coordinate][0]
+    begin = system.problem.domain.bounds[system.coordinate][0] if begin is None else begin
     result, method = integrate(
         lambda t, y: system.rate(*batch(t, y)).reshape(y.shape),
         start,

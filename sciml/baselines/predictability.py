@@ -2,11 +2,12 @@ r"""Predictability of initial-value problems: how fast neighbouring solutions pa
 
 A path and one that begins beside it are integrated as one system, with common steps, so that what is between them is no
 error of the steps. Their distance :math:`\delta(t)` in units of the one at the start, at its largest so far, is the growth
-:math:`G(t)` of errors; where it has become as large as the solution, it is continued by its mean exponent up to there, the
-largest Lyapunov exponent in finite time. A solver with relative errors :math:`\varepsilon` foretells the path until
+:math:`G(t)` of errors; where it has become as large as the solution, another one begins beside it, so that the growth is that
+of the largest Lyapunov exponent in finite time. A solver with relative errors :math:`\varepsilon` foretells the path until
 :math:`\varepsilon\,G(t)` is a hundredth.
 
-Reference: E. Ott, Chaos in Dynamical Systems, Cambridge University Press 2002, section 4.4.
+References: E. Ott, Chaos in Dynamical Systems, Cambridge University Press 2002, section 4.4; G. Benettin, L. Galgani,
+A. Giorgilli and J.-M. Strelcyn, Lyapunov characteristic exponents for smooth dynamical systems, Meccanica 15 (1980).
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ from sciml.typing import Array
 _BESIDE, _AS_LARGE = 1e-7, 1e-2
 _FORETOLD = 1e-2
 _TIMES = 2000
+# The logarithm of a growth by which any error of double precision is as large as the solution.
+_LOST = 40.0
+# By how much more, in logarithms, later errors may grow than those at the start where these tell all.
+_LATER = 5.0
 _ROUGHLY, _CLOSE, _CLOSELY = 1e-6, 1e-3, 1e-8
 # What the errors of a path may have grown to that is a measure of others.
 _SURELY = 1e-4
@@ -47,14 +52,14 @@ class Predictability:
         growth: the logarithm of the factor by which an error at the start has grown, at most, ``(n,)``.
         states: the fields on the path, ``(F, n)``.
         sizes: the largest absolute value of each field, ``(F,)``.
-        steepest: the logarithm of the factor by which an error at any time has grown, at most.
+        since: the same of an error at any time before, ``(n,)``.
     """
 
     times: Array
     growth: Array
     states: Array
     sizes: Array
-    steepest: float = 0.0
+    since: Array
 
     def horizon(self, error: float) -> float:
         """Until when a path can be foretold with relative errors ``error`` along the way; infinite where to its end."""
@@ -90,15 +95,25 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     # What an error is measured by is how large the solution was until then.
     sizes = np.maximum(np.maximum.accumulate(np.abs(states[:, 0]), axis=1), natural[:, None])
     gaps = (np.abs(states[:, 1] - states[:, 0]) / sizes).max(axis=0)
-    steepest = math.log(float((gaps / np.maximum(np.minimum.accumulate(gaps), 1e-300)).max()) or 1.0)
-    share = np.maximum.accumulate(gaps)
-    growth = np.log(np.maximum(share / _BESIDE, 1.0))
-    large = np.flatnonzero(share > _AS_LARGE)
-    if len(large) and times[large[0]] > begin:
-        first = large[0]
-        growth[first:] = growth[first] * (times[first:] - begin) / (times[first] - begin)
+    grown, first, pair = np.log(np.maximum(gaps, 1e-300) / _BESIDE), 0, states
+    while len(large := np.flatnonzero(gaps > _AS_LARGE)) and 0 < large[0] < len(gaps) - 1:
+        first += large[0]
+        # As up to there, where time or numbers do not suffice for another one.
+        grown[first:] = grown[first] * (times[first:] - begin) / (times[first] - begin)
+        if grown[first] > _LOST:
+            break
+        here, beside = pair[:, :, large[0]].T
+        start = np.stack([here, here + _BESIDE / gaps[large[0]] * (beside - here)], axis=1)
+        try:
+            path = trajectory(system, start, end, constants, _CLOSELY, budget, "LSODA", begin=times[first], **options)
+        except (IntegrationError, BlowUpError):
+            break
+        pair = path.dense(times[first:])
+        gaps = (np.abs(pair[:, 1] - pair[:, 0]) / sizes[:, first:]).max(axis=0)
+        grown[first:] = grown[first] + np.log(np.maximum(gaps, 1e-300) / _BESIDE)
+    growth, since = (np.maximum.accumulate(each) for each in (np.maximum(grown, 0.0), grown - np.minimum.accumulate(grown)))
     fields = [system.state.index((name, 0)) for name in system.orders]
-    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], steepest)
+    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], since)
 
 
 def _sizes_of_state(start: Array, orders: Array, span: float) -> Array:
@@ -116,8 +131,8 @@ class Doubt:
 
     Attributes:
         why: why it cannot be right to its end, or None where nothing speaks against it.
-        apart: how far the integration is from it, the relative L2 distance of each field; empty where there is none, or where
-            its own errors may have grown.
+        apart: how far the integration is from it, the relative L2 distance of each field; where its own errors may have grown,
+            what those of the solution have grown to; empty where neither is known.
     """
 
     why: str | None = None
@@ -160,11 +175,14 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
             since = _parted(found, values, tolerance)
     if since is not None:
         return Doubt(f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on")
-    if found.steepest + math.log(_CLOSELY) > math.log(_SURELY):
-        return Doubt()
     sizes = np.linalg.norm(found.states, axis=1)
     sizes = np.where(sizes > 0, sizes, found.sizes * len(found.times) ** 0.5)
     apart = np.linalg.norm(values - found.states, axis=1) / sizes
+    if found.since[-1] + math.log(_CLOSELY) > math.log(_SURELY):
+        if found.since[-1] > found.growth[-1] + _LATER or found.growth[-1] > _LOST:
+            return Doubt()
+        # What the errors of the first steps grow to, at most about.
+        apart = np.minimum(error * np.linalg.norm(np.exp(found.growth)) * found.sizes / sizes, 1.0)
     return Doubt(apart=dict(zip(problem.fields, apart.tolist(), strict=True)))
 
 

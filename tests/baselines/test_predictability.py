@@ -157,10 +157,67 @@ class Unstable(sciml.Problem):
         return d(u, t) - (u - torch.sin(t)) - torch.cos(t)
 
 
-def test_where_errors_of_the_path_grow_its_distance_tells_nothing():
+def test_where_later_errors_grow_more_than_those_of_the_start_nothing_is_told():
     beside = doubt(Unstable(), sciml.fit(Unstable()).trial, 1e-9, 10.0)
     assert beside.why is None
     assert not beside.apart
+
+
+class Lorenz(sciml.Problem):
+    """Errors grow by e^0.9 in a unit of time once the path is on the attractor, and less before."""
+
+    domain = sciml.Interval(t=(0, 30))
+    fields = ["x", "y", "z"]
+    conditions = [sciml.Initial(x=1.0, y=1.0, z=1.0)]
+
+    @sciml.equation
+    def convection(self, x, y, t):
+        return d(x, t) - 10 * (y - x)
+
+    @sciml.equation
+    def across(self, x, y, z, t):
+        return d(y, t) - x * (28 - z) + y
+
+    @sciml.equation
+    def along(self, x, y, z, t):
+        return d(z, t) - x * y + 8 / 3 * z
+
+
+def test_growth_goes_on_where_a_neighbour_is_lost():
+    growth = path_of(Lorenz()).growth
+    pace = (growth[-1] - growth[len(growth) // 2]) / 15
+    assert 0.6 < pace < 1.2
+    solution = sciml.fit(Lorenz().on(sciml.Interval(t=(0, 20))))
+    rates = lambda t, u: [10 * (u[1] - u[0]), u[0] * (28 - u[2]) - u[1], u[0] * u[1] - 8 / 3 * u[2]]  # noqa: E731
+    t = np.linspace(0, 20, 500)
+    path = scipy.integrate.solve_ivp(rates, (0, 20), [1.0, 1.0, 1.0], method="DOP853", rtol=1e-13, atol=1e-13, t_eval=t)
+    apart = np.linalg.norm(solution(t=t)["x"] - path.y[0]) / np.linalg.norm(path.y[0])
+    assert solution.success
+    assert apart < 10 * solution.estimated_error["x"] < 1e-2
+
+
+class Loop(sciml.Problem):
+    """A planet on a narrow ellipse: neighbours part near the sun, and come together again."""
+
+    domain = sciml.Interval(t=(0, 4 * math.pi))
+    fields = ["x", "y"]
+    conditions = [sciml.Initial(x=0.1, y=0.0, x_t=0.0, y_t=math.sqrt(19.0))]
+
+    @sciml.equation
+    def across(self, x, y, t):
+        return d(x, t, t) + x / (x**2 + y**2) ** 1.5
+
+    @sciml.equation
+    def along(self, x, y, t):
+        return d(y, t, t) + y / (x**2 + y**2) ** 1.5
+
+
+def test_errors_of_a_path_that_closes_are_told_and_are_no_chaos():
+    solution = sciml.fit(Loop())
+    assert solution.success, solution.message
+    back = solution(t=[4 * math.pi])
+    gap = math.hypot(back["x"][0] - 0.1, back["y"][0])
+    assert gap < 10 * max(solution.estimated_error.values())
 
 
 def test_nothing_is_said_of_other_problems():
