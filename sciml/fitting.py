@@ -310,7 +310,7 @@ def fit(
     tolerance: float = 0.05,
     intervals: str = "covariance",
     windows: Windows | int | None = None,
-    start: Solution | str | Path | None = None,
+    start: Solution | str | Path | Mapping[str, Any] | None = None,
     teacher: Solution | str | None = "auto",
     freeze: str | Sequence[str] = (),
     preflight: str = "error",
@@ -384,7 +384,8 @@ def fit(
         start: begin from another solution, or the file of one: from its model, in its scaling, and its unknowns. The
             problem may have other constants, data and bounds, but the same coordinates and fields. The default solver is then
             L-BFGS, or Gauss-Newton steps where the model is linear in its parameters; from a solution on tiles Newton's method
-            begins, on tiles of its own.
+            begins, on tiles of its own. So it does from a first guess of fields, numbers or functions of coordinates by their
+            names (those left out are zero): ``start={"u": lambda x: torch.sin(x)}``.
         freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
             shell: ``freeze=("layers.0", "layers.2")``.
         preflight: what becomes of mistakes that ``sciml.preflight`` finds before the first step: ``"error"`` raises, ``"warn"``

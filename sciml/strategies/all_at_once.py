@@ -293,8 +293,8 @@ class _Continuation:
             meshes.append(PiecewiseBasis(breaks, max(_DEGREE[work.dimension], 2 * smooth + 4), smooth))
         names = list(problem.coordinates)
         self._first = TensorProductBasis(meshes, names.index(problem.time) if problem.time in names else 0)
-        # Where constants have values that are no chance ones, as one that ends a term.
         self._initial = {name: each.raw_initial() for name, each in problem.unknowns.items()}
+        # At other values than these, which may end a term.
         known = {name: each.value(self._initial[name] + _ELSEWHERE) for name, each in problem.unknowns.items()}
         self._linear = problem.bind(**known).system.linear(setup.train, setup.sizes)
         self.now: _Continued | None = None

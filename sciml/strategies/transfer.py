@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,6 +30,8 @@ from sciml.models import (
 )
 from sciml.models.base import part
 from sciml.problem import Problem
+from sciml.problem.conditions import prescribed_values
+from sciml.slabs.tile_space import TileSpace, gauss_grid
 from sciml.solution import Solution
 from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, Solver
 
@@ -37,11 +40,15 @@ LINEAR = (RandomFeatures, Spectral, DeepFeatures, CornerSingular)
 _ROWS_A_WEIGHT = 3
 
 
+# Tiles along each coordinate, and their degree, for a first guess, by the number of coordinates.
+_GUESSED = {1: (24, 12), 2: (12, 8), 3: (5, 6)}
+
+
 @dataclass(frozen=True)
 class WarmStart:
-    """A solution that a fit begins from."""
+    """A solution that a fit begins from, or a first guess of its fields."""
 
-    solution: Solution
+    solution: Solution | None
     scaled: Scaled
     exact: bool
 
@@ -50,8 +57,15 @@ class WarmStart:
         """What the argument ``start`` of ``fit`` means."""
         if start is None:
             return None
+        if isinstance(start, Mapping):
+            if model is not None:
+                raise SolverError("start: a first guess of the fields is for polynomials on tiles; leave the model out")
+            return cls.guessed(start, problem)
         if not isinstance(start, Solution):
-            raise SolverError(f"start must be a solution or the path of a saved one; given: {start!r}")
+            raise SolverError(
+                "start must be a solution, the path of a saved one, or a first guess of fields such as {'u': lambda x: 1 - x}; "
+                f"given: {start!r}"
+            )
         solution, exact = start, isinstance(start.trial, Constrained) if exact is None else exact
         check_names(solution, problem)
         scaled = scaled_of(solution.trial)
@@ -66,6 +80,41 @@ class WarmStart:
         if model is not None:
             found._check_shape(model)
         return found
+
+    @classmethod
+    def guessed(cls, start: Mapping[str, Any], problem: Problem) -> WarmStart:
+        """A first guess of fields, numbers or functions of coordinates, as polynomials on tiles; other fields are zero."""
+        if unknown := [name for name in start if name not in problem.fields]:
+            raise ProblemError(f"start names {listed(unknown)}; the fields are {listed(problem.fields)}")
+        domain, count = problem.domain, len(problem.coordinates)
+        if count not in _GUESSED:
+            raise SolverError(f"start: a first guess of fields has 1 to {len(_GUESSED)} coordinates; the problem has {count}")
+        most, degree = _GUESSED[count]
+        widths = list(domain.half_widths.values())
+        counts = [max(1, round(most * width / max(widths))) for width in widths]
+        space = TileSpace.laid(problem.bind_initial(), problem.coordinates, counts, degree, len(problem.fields))
+        if space is None:
+            raise SolverError(f"start: no point of a guess lies inside {domain!r}")
+        model, local = space.model, gauss_grid(degree + 1, count)
+        scaled = Scaled(model, domain.lower, domain.upper, [0.0] * model.outputs, [1.0] * model.outputs).double()
+        points = scaled.center + (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1) * scaled.half_width
+        at = dict(zip(problem.coordinates, points.unbind(1), strict=True))
+        values = torch.zeros(len(points), model.outputs, dtype=torch.float64)
+        for name, target in start.items():
+            given = prescribed_values(f"start, for {name!r}", target, problem.bind_initial(), at).detach()
+            values[:, problem.fields.index(name)] = given
+        # Beyond a domain that cuts a tile a formula may have no value.
+        inside = torch.from_numpy(np.asarray(domain.contains(points.numpy())))
+        lost = ~values.isfinite().all(1)
+        if bool((lost & inside).any()):
+            where = points[int((lost & inside).nonzero()[0, 0])].tolist()
+            at_place = ", ".join(f"{name}={value:.4g}" for name, value in zip(problem.coordinates, where, strict=True))
+            raise ProblemError(f"start: the first guess is not finite at {at_place}")
+        by_point = values.nan_to_num(0.0, 0.0, 0.0).view(len(model.live), len(local), -1).transpose(0, 1)
+        table = model.functions(local, [0] * count)
+        found = torch.linalg.lstsq(table, by_point.flatten(1), driver="gels").solution
+        model.coefficients.copy_(found.view(-1, *by_point.shape[1:]).permute(1, 2, 0))
+        return cls(None, scaled, exact=False)
 
     @property
     def on_tiles(self) -> bool:
@@ -101,6 +150,7 @@ class WarmStart:
         """The set-up with this model, in the scaling it was trained in, and the unknowns that it shares."""
         scaled = scaled_of(setup.trial)
         assert scaled is not None
+        assert self.solution is not None
         around = [each.model.columns if isinstance(each.model, PeriodicInputs) else () for each in (scaled, self.scaled)]
         if isinstance(setup.trial, Constrained) != self.exact or around[0] != around[1]:
             held = "holds conditions exactly" if self.exact or around[1] else "does not hold conditions exactly"
@@ -117,20 +167,22 @@ class WarmStart:
         kept, new = [], []
         with torch.no_grad():
             for name, raw in setup.raw.items():
-                known = name in self.solution.unknowns.index
+                known = self.solution is not None and name in self.solution.unknowns.index
                 try:
-                    value = float(self.solution.unknowns["estimate"][name]) if known else float("nan")
+                    value = float(self.solution.unknowns["estimate"][name]) if self.solution and known else float("nan")
                     raw.copy_(setup.problem.unknowns[name].raw(value))
                     kept.append(f"{name} = {value:.4g}")
                 except ProblemError:
                     new.append(f"{name} ({'its estimate is beyond the bounds' if known else 'new'})")
-        note = f"start: {type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
+        kind = type(model_of(self.scaled)).__name__
+        note = f"start: {'a first guess' if self.solution is None else f'{kind} of a solution of {self.solution.name}'}"
         note += f", with {', '.join(kept)}" if kept else ""
         return note + (f"; from their initial values: {', '.join(new)}" if new else "")
 
     def _check_periods(self, problem: Problem) -> None:
         """A function that is periodic by construction has the period of the side it was made for."""
         inner = self.scaled.model
+        assert self.solution is not None
         columns = inner.columns if isinstance(inner, PeriodicInputs) else getattr(inner, "periodic", ())
         for column in columns:
             name = problem.coordinates[column]

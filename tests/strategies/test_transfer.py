@@ -195,6 +195,55 @@ def test_what_does_not_begin_from_tiles(on_tiles):
         sciml.strategies.Tiles(begin=on_tiles)
 
 
+def test_the_larger_of_two_solutions_is_found_from_a_first_guess():
+    problem = Bratu()
+    found = sciml.fit(problem, start={"u": lambda x, y: 5 * torch.sqrt(1 - x**2 - y**2)})
+    assert found.success
+    assert found.error()["u"] < 1e-6
+    assert "start: a first guess" in found.choices
+
+
+class Cycle(sciml.Problem):
+    """Van der Pol's limit cycle, its period unknown; nothing is a solution as well."""
+
+    domain = sciml.Interval(s=(0, 1))
+    fields = ["x", "y"]
+    period = sciml.Unknown(6.5, lower=1)
+    conditions = [sciml.Periodic("s"), sciml.Point(y=0.0, at={"s": 0.0})]
+
+    @sciml.equation
+    def position(self, x, y, s):
+        return d(x, s) - self.period * y
+
+    @sciml.equation
+    def velocity(self, x, y, s):
+        return d(y, s) - self.period * (2 * (1 - x * x) * y - x)
+
+
+def test_a_limit_cycle_is_found_from_a_first_guess():
+    start = {"x": lambda s: 2 * torch.cos(2 * torch.pi * s), "y": lambda s: -2 * torch.sin(2 * torch.pi * s)}
+    cycle = sciml.fit(Cycle(), start=start)
+    assert cycle.success
+    # The period of many cycles, by Taylor's method (Urabe, 1960, and DOP853 alike).
+    assert cycle.unknowns.loc["period", "estimate"] == pytest.approx(7.62987448, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "error", "words"),
+    [
+        ({"v": 1.0}, {}, ProblemError, "start names 'v'; the fields are 'u'"),
+        ({"u": lambda x, y: torch.log(x)}, {}, ProblemError, "the first guess is not finite at x="),
+        ({"u": lambda x, z: x}, {}, ProblemError, "start, for 'u'"),
+        ({"u": 1.0}, {"model": sciml.MLP(8)}, SolverError, "a first guess of the fields is for polynomials on tiles"),
+        ({"u": 1.0}, {"strategy": "Spectral"}, SolverError, "'Tiles' alone begins from a solution on tiles"),
+        (1.0, {}, SolverError, "or a first guess of fields such as"),
+    ],
+)
+def test_what_cannot_be_a_first_guess(start, options, error, words):
+    with pytest.raises(error, match=words):
+        sciml.fit(Bratu(), start=start, **options)
+
+
 def test_a_start_in_another_precision(before):
     single = sciml.fit(
         Relaxation(rate=1.3), start=before, dtype=torch.float32, callbacks=[lambda look: True], points=40, sampler=None
