@@ -10,6 +10,7 @@ import pandas as pd
 import scipy
 import torch
 
+from sciml._text import listed
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
 from sciml.models import GridFunction, Tiles, Windowed
@@ -109,6 +110,7 @@ class Certificate:
         setup = self.setup
         return [
             *uncertified(self.residuals, self.tolerance, _remedy(setup)),
+            *_narrow(setup, self.residuals, self.tolerance),
             # Where conditions are missing, what is found is one of many solutions.
             *(lacking(setup.problem) if setup.measurements is None else []),
             *_unexplained(self),
@@ -152,14 +154,20 @@ def _by_equations(setup: DiscreteProblem) -> Inference:
 
 def _remedy(setup: DiscreteProblem) -> str:
     """What to try where residuals are too large: windows and tiles choose their points and degrees themselves."""
-    more = "try more steps, more points or a larger model"
     if isinstance(setup.trial, Windowed) or isinstance(getattr(setup.trial, "model", None), Tiles):
-        more = "give more by seconds= or memory=, or name more tiles or windows"
-    if not len(setup.narrow):
-        return more
-    place = zip(setup.problem.coordinates, setup.narrow[len(setup.narrow) // 2].tolist(), strict=True)
-    at = ", ".join(f"{name}={value:.3g}" for name, value in place)
-    return f"what is given is narrow near {at}, where points and polynomials have to be as fine; {more}"
+        return "give more by seconds= or memory=, or name more tiles or windows"
+    return "try more steps, more points or a larger model"
+
+
+def _narrow(setup: DiscreteProblem, residuals: pd.DataFrame, tolerance: float) -> Iterator[str]:
+    """Where the data of a residual that is too large are narrow."""
+    for block in setup.fresh:
+        sample = setup.narrow.get(block.terms[0].place)
+        missed = [term.name for term in block.terms if not residuals["relative"][term.name] <= tolerance]
+        if sample is not None and missed:
+            place = zip(setup.problem.coordinates, sample.points[0][0].tolist(), strict=True)
+            at = ", ".join(f"{name}={value:.3g}" for name, value in place)
+            yield f"what {listed(missed)} holds is narrow near {at}, and points and polynomials have to be as fine there"
 
 
 def _observations(setup: DiscreteProblem) -> Iterator[tuple[str, Observation, Collocation]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -194,10 +195,17 @@ def jumps_differentiated(problem: Problem, solved: ResidualSystem | None = None)
     A derivative is taken at points, on either side of the jump: the delta function on it is lost, and with it that a flux
     ``k u_x`` is continuous where k is not. Without a solution those by coordinates alone are found, with one those by fields.
     """
+
+    @cache
+    def thin(place: Place) -> Points:
+        """Points ``(k, D)`` where the data of a place are narrow."""
+        features = narrow_features(problem)
+        return torch.cat([pulses(problem)[0], *(each.points[0] for key, each in features.items() if key == place)])
+
     for term in problem.terms():
         if isinstance(term.place, Interior | Within):
             domain = term.place.part if isinstance(term.place, Within) else problem.domain
-            steps = (_jump_along(problem, solved, term, domain, column) for column in range(len(problem.coordinates)))
+            steps = (_jump_along(problem, solved, term, domain, column, thin) for column in range(len(problem.coordinates)))
             if (found := next(filter(None, steps), None)) is not None:
                 yield term.name, *found
 
@@ -211,7 +219,12 @@ def jump_differentiated(place: str, share: float) -> str:
 
 
 def _jump_along(
-    problem: Problem, solved: ResidualSystem | None, term: Term, domain: Domain, column: int
+    problem: Problem,
+    solved: ResidualSystem | None,
+    term: Term,
+    domain: Domain,
+    column: int,
+    thin: Callable[[Place], Points],
 ) -> tuple[str, float] | None:
     """Where and by how much something that a residual differentiates jumps along lines, with the same jets or a solution's."""
     (starts, length), name = _lines(domain, column), problem.coordinates[column]
@@ -238,7 +251,7 @@ def _jump_along(
     if not len(starts) or not values(starts[:1]).numel():
         return None
     # What is thinner than segments are long jumps on one that begins inside.
-    inside = torch.cat([starts, _thin(problem, term.place).to(starts)])
+    inside = torch.cat([starts, thin(term.place).to(starts)])
     ends = _placed(inside, column, inside[:, column] + length).cpu().numpy()
     starts = inside[torch.from_numpy(domain.contains(ends)).to(inside.device)]
     change, here = changes(starts, length)
@@ -268,12 +281,6 @@ def _jump_along(
     place = int(worst.argmax())
     at = ", ".join(f"{each}={value:.4g}" for each, value in zip(problem.coordinates, starts[place].tolist(), strict=True))
     return (at, float(worst[place])) if float(worst[place]) > least else None
-
-
-def _thin(problem: Problem, place: Place) -> Points:
-    """Points ``(k, D)`` where the data of a place are narrow."""
-    features = narrow_features(problem)
-    return torch.cat([pulses(problem)[0], *(each.points[0] for key, each in features.items() if key == place)])
 
 
 def hidden_step(rows: ResidualSystem) -> str | None:

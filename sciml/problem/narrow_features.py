@@ -18,12 +18,15 @@ from torch import Tensor
 from sciml.errors import SciMLError
 from sciml.geometry import Interior, OnFaces, Place, PointSet, Within, draw
 from sciml.problem.collocation import Collocation
+from sciml.problem.observations import Observation, Prior
 from sciml.problem.problem import Problem
 from sciml.problem.pulses import at_same_jets
 
 # Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
 # what is farthest; rounding; points that are kept of each side; coordinates at most, for in more of them points see little.
-_MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 64, 4
+_MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 96, 4
+# The share of a side's points that lie at features, and how many do at least.
+_SHARE, _FEWEST = 0.1, 4
 
 
 def narrow_features(problem: Problem) -> dict[Place, PointSet]:
@@ -48,12 +51,20 @@ def narrow_features(problem: Problem) -> dict[Place, PointSet]:
     return {place: _kept(samples[place], rare) for place, rare in found.items() if bool(rare.any())}
 
 
-def with_features(blocks: Iterable[Collocation], features: Mapping[Place, PointSet]) -> list[Collocation]:
-    """Blocks with points at the narrow features of their places before those of each side."""
+def with_features(
+    blocks: Iterable[Collocation], features: Mapping[Place, PointSet], which: int = 0, sets: int = 1
+) -> list[Collocation]:
+    """Blocks with points at the narrow features of their places before those of each side: every so many-th of them.
+
+    They are a tenth of a side's points at most, so that means over a place remain about that.
+    """
 
     def more(block: Collocation) -> Collocation:
         place = block.terms[0].place
-        return replace(block, sample=_joined(features[place], block.sample)) if place in features else block
+        measured = any(isinstance(term.evaluate, Observation | Prior) for term in block.terms)
+        if measured or place not in features:
+            return block
+        return replace(block, sample=_joined(features[place], block.sample, which, sets))
 
     return [more(block) for block in blocks]
 
@@ -75,14 +86,19 @@ def _kept(sample: PointSet, rare: Tensor) -> PointSet:
     return replace(sample.part(places), faces=tuple(map(len, chosen)))
 
 
-def _joined(first: PointSet, second: PointSet) -> PointSet:
+def _joined(first: PointSet, second: PointSet, which: int, sets: int) -> PointSet:
     """The points of two sets of a place, those of the first before those of the second on each of its sides."""
     counts = second.faces or (len(second.points[0]),)
+    most = [max(_FEWEST, round(_SHARE * count)) for count in counts]
+    added: list[int] = []
 
     def both(one: Tensor, other: Tensor) -> Tensor:
-        pairs = zip(one.to(other).split(first.faces), other.split(counts), strict=True)
-        return torch.cat([part for pair in pairs for part in pair])
+        pairs = zip(one.to(other).split(first.faces), other.split(counts), most, strict=True)
+        chosen = [(mine[which::sets][:limit], theirs) for mine, theirs, limit in pairs]
+        added[:] = [len(mine) for mine, _ in chosen]
+        return torch.cat([part for pair in chosen for part in pair])
 
     normals = None if first.normals is None or second.normals is None else both(first.normals, second.normals)
-    faces = tuple(map(sum, zip(first.faces, counts, strict=True))) if second.faces else ()
-    return PointSet((both(first.points[0], second.points[0]),), normals, faces)
+    points = both(first.points[0], second.points[0])
+    faces = tuple(map(sum, zip(added, counts, strict=True))) if second.faces else ()
+    return PointSet((points,), normals, faces)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import cast
@@ -297,10 +297,11 @@ class TileSpace:
             found = found.finer(found._across(corners))
         return found
 
-    def around(self, narrow: Tensor) -> TileSpace:
-        """Tiles halved where points ``(k, D)`` by all coordinates lie, such as in a small source, until it lies on several."""
-        found, places, first = self, self._scaled(narrow).clamp(-1, 1), 0
-        for _ in range(_SMALL_ENOUGH if len(narrow) else 0):
+    def around(self, narrow: Iterable[PointSet]) -> TileSpace:
+        """Tiles halved where points lie, such as those of a small source, until these lie on several."""
+        places = torch.cat([self._scaled(each.points[0]).clamp(-1, 1) for each in narrow] or [torch.zeros(0, len(self.names))])
+        found, first = self, 0
+        for _ in range(_SMALL_ENOUGH if len(places) else 0):
             held = found.model.tile(places).unique()
             first = first or len(held)
             if len(held) > _SEVERAL * first:

@@ -73,15 +73,6 @@ class NormalEquations:
     corner: Tensor
     more: tuple[Tensor, Tensor] | None = None
 
-    def drawn(self, count: int) -> Tensor:
-        """Normal noise whose covariance is the matrix of the weights, ``(width, count)``, the same in every call."""
-        found, draw = torch.zeros(self.layout.width, count, dtype=torch.float64), torch.Generator().manual_seed(0)
-        for columns, grams in [(self.layout.columns, self.grams), *([] if self.more is None else [self.more])]:
-            values, vectors = torch.linalg.eigh(grams)
-            noise = torch.randn(*values.shape, count, generator=draw, dtype=torch.float64)
-            found.index_add_(0, columns.flatten(), (vectors @ (values.clamp_min(0.0).sqrt()[..., None] * noise)).flatten(0, 1))
-        return found
-
     def factorised(self, damping: float) -> Callable[[Tensor], Tensor]:
         """The inverse for right-hand sides ``(width, k)``, diagonal entries enlarged by a fraction, or a LinAlgError."""
         layout, own = self.layout, self.layout.own

@@ -19,6 +19,7 @@ from sciml.geometry import (
     Average,
     Interior,
     Place,
+    PointSet,
     SpectralPoints,
     Within,
     default_count,
@@ -55,8 +56,8 @@ class DiscreteProblem:
     ``held_rows`` says which rows of the table are held out, shape ``(n,)``, boolean. ``journal`` knows what was computed before
     an interruption. ``scales`` divide the rows of the loss; the certificate's residuals are relative to the ``natural`` sizes,
     where there are such. ``pulses``, ``(k, D)``, are places at whose times sets of points have some;
-    ``stops`` are the times at which steps and windows end, there and at jumps; ``narrow`` are points ``(k, D)`` where data are
-    narrower than most sets of points are fine.
+    ``stops`` are the times at which steps and windows end, there and at jumps; ``narrow`` are points of places where their data
+    are narrow.
     """
 
     problem: Problem
@@ -77,7 +78,7 @@ class DiscreteProblem:
     natural: Mapping[str, float] = field(default_factory=dict)
     pulses: Tensor = field(default_factory=lambda: torch.zeros(0, 1))
     stops: Sequence[float] = ()
-    narrow: Tensor = field(default_factory=lambda: torch.zeros(0, 1))
+    narrow: Mapping[Place, PointSet] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
 
     @property

@@ -197,6 +197,8 @@ def _while_straight(parts: Callable[[float], Sequence[float]], least: float, siz
     carried by a flow is: products with derivatives count as nothing here.
     """
     begin = least or _BEGIN * size
+    if size <= begin:
+        return begin
     first = [each / begin for each in parts(begin)]
     while size > begin:
         grown = [each / size for each in parts(size)]

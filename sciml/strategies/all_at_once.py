@@ -321,8 +321,11 @@ class _Continuation:
             yield
             if rival is not None and harder.stiffness >= _AS_DATA:
                 # Noise that soft equations let into derivatives draws their factors towards zero (errors in variables).
+                beside = self._smoothing, self._pull
                 other = self._tried(here.tiling, harder.stiffness, here.weights, rival)
                 alike = bool((other.shift(harder) <= harder.spread.errors()).all())
+                if harder.loss <= other.loss:
+                    self._smoothing, self._pull = beside
                 harder, worse = sorted((harder, other), key=lambda tried: tried.loss)
                 rival = None if alike or worse.loss > _LOUDER * harder.loss else worse.raw
                 yield
@@ -410,7 +413,8 @@ class _Continuation:
         now = self.now
         lost = [name for name, error in zip(now.raw, now.spread.errors(), strict=True) if not error < _VAGUE]
         lost = [name for name in lost if name in self._pull]
-        eased = self._tried(now.tiling, now.stiffness, now.weights, now.raw, eased_judge=True)
+        # Where weights are the best for any constants no valley bends.
+        eased = now if self._linear else self._tried(now.tiling, now.stiffness, now.weights, now.raw, eased_judge=True)
         self.now = self._tried(now.tiling, now.stiffness, eased.weights, eased.raw, last=True)
         if not lost or self._work.log.stopped:
             return
@@ -559,10 +563,14 @@ class _Continuation:
     def _bands(self, now: _Continued, inference: Inference) -> FieldCovariance | None:
         """How the fields scatter with the measurements and with the constants; None before the last steps."""
         known = now.spread
-        if not known.drawn.numel() or not math.isfinite(inference.variance):
+        told = [math.isfinite(each.standard_error) for each in inference.estimates.values()]
+        if not (known.drawn.numel() and math.isfinite(inference.variance) and all(told)):
             return None
         moved = [known.dragged @ torch.from_numpy(inference.spread), math.sqrt(inference.variance) * known.drawn]
-        columns = [self._polynomial(now.tiling, each).coefficients.flatten() for each in torch.cat(moved, dim=2).unbind(2)]
+        directions = torch.cat(moved, dim=2).unbind(2)
+        if len(directions) * now.tiling.coefficients(now.weights).numel() > _DENSE:
+            return None
+        columns = [self._polynomial(now.tiling, each).coefficients.flatten() for each in directions]
         return FieldCovariance(("model.coefficients",), torch.stack(columns, dim=1), inference.quantile)
 
     def _inference(self, now: _Continued) -> Inference:

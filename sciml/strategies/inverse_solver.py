@@ -73,8 +73,8 @@ def gauss_newton(
 ) -> tuple[Tensor, dict[str, Tensor], float]:
     """Lower the loss that steps are judged by through Gauss-Newton steps, damped where they would raise it, until time is over.
 
-    Where rows are ``linear`` in the weights, only the unknowns are varied: the weights are the best that there are with them
-    (variable projection), so that a step need not lie in the narrow valley of nearly exact equations.
+    Where rows are ``linear`` in the weights, only the unknowns are varied, and the loss itself judges: the weights are the best
+    that there are with them (variable projection), so that a step need not lie in the narrow valley of nearly exact equations.
 
     Returns:
         The weights and raw unknowns where they ended, and the loss there.
@@ -102,30 +102,34 @@ def gauss_newton(
         return {"weights": own, "raw": unknowns, "loss": system.loss(own, unknowns)}
 
     def project() -> dict[str, Any]:
-        best = {"": weights}
+        # The weights that the search goes on from; where it is and where it was tried last, with their weights and factors.
+        held, tried = weights, list[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]()
 
         def merit(position: Tensor) -> float:
-            values, begin = dict(zip(raw, position, strict=True)), next(iter(best.values()))
-            normal, _ = system.normal(begin, values)
+            values = dict(zip(raw, position, strict=True))
+            normal, _ = system.normal(held, values)
             try:
-                own = begin - normal.factorised(_TINY)(normal.border[:, -1:].contiguous()).view_as(weights)
+                solve = normal.factorised(_TINY)
             except np.linalg.LinAlgError:
                 return math.inf
-            best[str(position.tolist())] = own
-            return system.loss(own, values)
+            # Beside where it is, the last one: that is where it goes, if anywhere.
+            tried[1:] = [(position, held - solve(normal.border[:, -1:].contiguous()).view_as(weights), solve)]
+            return system.loss(tried[-1][1], values)
 
         def linearise(position: Tensor) -> DampedStep:
-            # Searches along a step begin from the weights at its start.
-            own = best[str(position.tolist())]
-            best.clear()
-            best[str(position.tolist())] = own
-            normal, _ = system.normal(own, dict(zip(raw, position, strict=True)))
-            solve = normal.factorised(_TINY)
+            nonlocal held
+            tried[:] = [each for each in tried if torch.equal(each[0], position)][-1:]
+            if not tried:
+                return lambda damping: None
+            _, held, solve = tried[0]
+            # The matrix of the weights is the same for all of them.
+            normal, _ = system.normal(held, dict(zip(raw, position, strict=True)))
             return lambda damping: bordered_solve(normal, solve, damping)[1].clamp(-_FAR, _FAR)
 
         begin = torch.tensor([float(value) for value in raw.values()], dtype=torch.float64)
         position, loss, _ = method.minimise(linearise, merit, begin, steps, over)
-        return {"weights": best[str(position.tolist())], "raw": dict(zip(raw, position, strict=True)), "loss": loss}
+        own = next((each[1] for each in reversed(tried) if torch.equal(each[0], position)), weights)
+        return {"weights": own, "raw": dict(zip(raw, position, strict=True)), "loss": loss}
 
     found = (journal or Journal()).recalled(f"tiles with {len(weights)} functions", project if linear else together)
     return found["weights"], found["raw"], found["loss"]
@@ -176,24 +180,38 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor], dra
     solve = normal.factorised(_TINY)
     _, move, schur = bordered_solve(normal, solve)
     count = len(raw)
-    measured = [placed for placed in system.placed if any(term.measured for term in placed.terms)]
     rows, misfit, fitted = 0, 0.0, 0.0
     inner = solve(normal.border[:, :count].contiguous())
-    for placed in measured:
+    noise, drawn = torch.Generator().manual_seed(0), torch.zeros(system.layout.width, draws, dtype=torch.float64)
+    for placed in system.placed:
+        measured = any(term.measured for term in placed.terms)
+        if not measured and not draws:
+            continue
         for number, term in enumerate(placed.terms):
-            if term.name.startswith(PRIOR):
-                # What was known before informs, and is no measurement.
-                continue
             values, slopes, by_raw = placed.rows(weights, raw, slopes=True)[number]
             weight = system.weights[term.name]
+            if draws:
+                # Noise of all rows by their slopes has the covariance N.
+                probes = torch.randn(len(slopes), draws, generator=noise, dtype=torch.float64)
+                _add(drawn, placed, math.sqrt(weight) * slopes, probes)
+            if not measured or term.name.startswith(PRIOR):
+                # What was known before informs, and is no measurement.
+                continue
             rows += placed.size
             misfit += weight * (float(values @ values) + placed.rest)
             fitted += _trace(system, placed, math.sqrt(weight) * slopes, math.sqrt(weight) * by_raw, solve, inner, schur)
     freedom = max(rows - fitted, 0.0)
     variance = misfit / freedom if freedom > 0.5 else math.inf
-    dragged, drawn = -inner.view(*weights.shape, count), solve(normal.drawn(draws)).view(*weights.shape, draws)
+    shape, scattered = weights.shape, solve(drawn) / math.sqrt(max(draws, 1))
     size = normal.corner.diagonal()[:count]
-    return ParameterCovariance(schur, variance, freedom, move, size, dragged, drawn / math.sqrt(max(draws, 1)))
+    return ParameterCovariance(schur, variance, freedom, move, size, -inner.view(*shape, count), scattered.view(*shape, draws))
+
+
+def _add(found: Tensor, placed: RowsOnTiles, slopes: Tensor, probes: Tensor) -> None:
+    """Add the products of rows' slopes by all weights with vectors over these rows, ``(width, k)``."""
+    columns = placed.columns()
+    for group in placed.groups:
+        found.index_add_(0, columns[group[0]], slopes[group].T @ probes[group])
 
 
 def _trace(
@@ -212,10 +230,8 @@ def _trace(
     else:
         signs = torch.randint(0, 2, (size, _PROBES), generator=torch.Generator().manual_seed(0))
         probes, scale = 2.0 * signs.double() - 1.0, 1 / _PROBES
-    columns = placed.columns()
     found = torch.zeros(system.layout.width, probes.shape[1], dtype=torch.float64)
-    for group in placed.groups:
-        found.index_add_(0, columns[group[0]], slopes[group].T @ probes[group])
+    _add(found, placed, slopes, probes)
     right = by_raw.T @ probes - inner.T @ found
     unknown = torch.linalg.pinv(schur, hermitian=True) @ right if len(schur) else right
     return scale * float((found * solve(found)).sum() + (right * unknown).sum())

@@ -92,9 +92,10 @@ def prepare(
         )
     sizes = field_sizes(problem, sets[0])
     scales = term_sizes(problem, [*sets[0], *implied], sizes)
-    # Where data are narrow they are far larger than the solution is by their squares' mean.
+    natural = judged_sizes(problem, [*sets[0], *implied], sizes)
+    # Sizes are those of the whole, and each set has points of its own where data are narrow.
     features = narrow_features(problem)
-    sets = [with_features(blocks, features) for blocks in sets]
+    sets = [with_features(blocks, features, purpose, len(sets)) for purpose, blocks in enumerate(sets)]
     names = [term.name for block in sets[0] for term in block.terms]
     final = _weights(problem, names, weights, _shares(sets[0]))
     led = {name: final[name] / DATA_WEIGHT for name in names if is_measured(name)}
@@ -117,7 +118,7 @@ def prepare(
 
     def redraw(inside: int | SpectralPoints, generator: np.random.Generator) -> tuple[Collocation, ...]:
         drawn = [block.to(where, dtype) for block in blocks_of(problem, terms, inside, generator, narrow)]
-        drawn = with_features(drawn, features)
+        drawn = with_features(drawn, features, 0, len(sets))
         return (*construction.rows_left(scaled, drawn), *data)
 
     return DiscreteProblem(
@@ -135,10 +136,10 @@ def prepare(
         choices=tuple(choices),
         held_rows=held_rows,
         draw=redraw,
-        natural=judged_sizes(problem, [*sets[0], *implied], sizes),
+        natural=natural,
         pulses=narrow,
         stops=stops,
-        narrow=torch.cat([torch.zeros(0, len(problem.coordinates)), *(each.points[0] for each in features.values())]),
+        narrow=features,
     )
 
 

@@ -614,14 +614,14 @@ class ElementWindows(SlabAttempt):
         self._smooth = max(1, inside, ends + 1)
         self._degree = max(_DEGREE, 4 * self._smooth)
         low, high = problem.domain.bounds[self._space]
-        breaks, narrow = (
-            np.linspace(low, high, _FIRST + 1),
-            self.setup.narrow[:, problem.coordinates.index(self._space)].numpy(),
-        )
-        if len(narrow):
-            # On an element of its own what is narrow is seen; ends that nearly coincide are one.
-            inner = breaks[1:-1][np.abs(breaks[1:-1, None] - narrow).min(1) > _NARROWEST * (high - low)]
-            breaks = np.unique([low, *inner, *np.clip([narrow.min(), narrow.max()], low, high), high])
+        breaks, column = np.linspace(low, high, _FIRST + 1), problem.coordinates.index(self._space)
+        for sample in self.setup.narrow.values():
+            # On elements of its own what is narrow is seen. Ends that nearly coincide are one.
+            places = np.sort(sample.points[0][:, column].cpu().numpy())
+            apart = np.diff(places) > (high - low) / _FIRST
+            begins, ends = places[np.append(True, apart)], places[np.append(apart, True)]
+            new = [each for each in (*begins, *ends) if np.abs(each - breaks).min() > _NARROWEST * (high - low)]
+            breaks = np.unique([*breaks, *new[:_FIRST]])
         self._mesh = PiecewiseBasis(breaks, self._degree, self._smooth)
         if isinstance(self.earlier, ElementWindows):
             self._mesh = self.earlier._mesh

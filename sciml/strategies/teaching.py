@@ -78,7 +78,7 @@ class Teach(Strategy):
         setup = setup.with_unknowns(found.discrete.raw)
         if setup.measurements is not None:
             setup = replace(setup, inference=Certificate.issue(found.discrete, math.inf).inference)
-        now = Candidate(setup, math.inf, "none", accepted=True, sufficient=True, teacher=found.discrete)
+        now = Candidate(setup, math.inf, "none", accepted=True, sufficient=True, teacher=found.discrete, spread=found.spread)
         if found.status in STOPPED:
             now = replace(now, status=found.status, message=found.message)
         else:

@@ -505,9 +505,9 @@ class TileWindows(SlabAttempt):
         widths = [problem.domain.half_widths[name] for name in names]
         counts = [max(1, round(most * width / max(widths))) for width in widths]
         space = TileSpace.laid(problem, names, counts, degree)
-        return (
-            None if space is None else self._affordable(space.around(self.setup.narrow).resolving_data(_TO_JUMPS), level == 0)
-        )
+        if space is None:
+            return None
+        return self._affordable(space.around(self.setup.narrow.values()).resolving_data(_TO_JUMPS), level == 0)
 
     def _affordable(self, space: TileSpace, always: bool = False, most: float = _EFFORT) -> tuple[TileSpace, list[Site]] | None:
         """A space and where its rows are taken; None where that takes too much."""

@@ -471,7 +471,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     if found is None:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
-    found = found.around(work.discrete.narrow)
+    found = found.around(work.discrete.narrow.values())
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
     if work.dimension == 1:
         return found.towards(found.corners, _TO_THE_ENDS)

@@ -31,6 +31,7 @@ from sciml.models import (
 from sciml.models.base import part
 from sciml.problem import Problem
 from sciml.problem.conditions import prescribed_values
+from sciml.problem.functions import argument_names
 from sciml.slabs.tile_space import TileSpace, gauss_grid
 from sciml.solution import Solution
 from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, Solver
@@ -63,7 +64,7 @@ class WarmStart:
             return cls.guessed(start, problem)
         if not isinstance(start, Solution):
             raise SolverError(
-                "start must be a solution, the path of a saved one, or a first guess of fields such as {'u': lambda x: 1 - x}; "
+                "start must be a solution or the path of a saved one, or a first guess of fields such as {'u': lambda x: 1 - x}; "
                 f"given: {start!r}"
             )
         solution, exact = start, isinstance(start.trial, Constrained) if exact is None else exact
@@ -101,6 +102,8 @@ class WarmStart:
         at = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         values = torch.zeros(len(points), model.outputs, dtype=torch.float64)
         for name, target in start.items():
+            if beyond := [each for each in (argument_names(target) if callable(target) else ()) if each not in at]:
+                raise ProblemError(f"start, for {name!r}, takes {listed(beyond)}; the coordinates are {listed(at)}")
             given = prescribed_values(f"start, for {name!r}", target, problem.bind_initial(), at).detach()
             values[:, problem.fields.index(name)] = given
         # Beyond a domain that cuts a tile a formula may have no value.

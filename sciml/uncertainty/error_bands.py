@@ -50,6 +50,8 @@ def spread_of(setup: DiscreteProblem, inference: Inference) -> FieldCovariance |
     if not inference.spread.size or not names:
         return None
     split = len(inference.spread) - len(setup.raw)
+    if not split:
+        return None
     whole = inference.spread[:split]
     points = draw(Interior(), setup.problem.domain, _PROBES, np.random.default_rng(0)).points[0]
     slopes = field_slopes(setup.problem, trial, points, names)

@@ -93,7 +93,9 @@ def _correlations(inference: Inference) -> dict[str, float]:
     if len(names) < 2 or len(lengths) < len(names) or not (lengths > 0).all():
         return {}
     found = (directions / lengths[:, None]) @ (directions / lengths[:, None]).T
-    pairs = itertools.combinations(range(len(names)), 2)
+    # Of what nothing determines no correlation is known.
+    known = [place for place, name in enumerate(names) if math.isfinite(inference.estimates[name].standard_error)]
+    pairs = itertools.combinations(known, 2)
     return {f"correlation.{names[i]}.{names[j]}": float(found[i, j]) for i, j in pairs}
 
 

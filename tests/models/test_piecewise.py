@@ -15,7 +15,7 @@ from sciml.models.bases import PiecewiseBasis
 from sciml.models.tensor_product import TensorProductBasis
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks
-from sciml.solvers.condensation import NormalEquations, WeightLayout
+from sciml.solvers.condensation import WeightLayout
 from sciml.strategies.all_at_once import energies, refined
 from sciml.strategies.inverse_solver import bordered_solve, gauss_newton, spread
 from sciml.strategies.inverse_system import (
@@ -264,18 +264,6 @@ def test_effort_grows_with_the_band():
     narrow, wide = (WeightLayout(tiling(1, (np.linspace(-1, 1, count + 1), CUTS[1])), 1) for count in (4, 8))
     assert wide.effort > narrow.effort
     assert narrow.band <= narrow.width
-
-
-def test_noise_of_normal_equations_has_their_covariance():
-    layout = WeightLayout(tiling(1, CUTS), 1)
-    generator = torch.Generator().manual_seed(0)
-    parts = torch.randn(*layout.columns.shape, 3, generator=generator, dtype=torch.float64)
-    normal = NormalEquations(layout, parts @ parts.mT, torch.zeros(layout.width, 1), torch.zeros(1, 1))
-    whole = torch.zeros(layout.width, layout.width, dtype=torch.float64)
-    for columns, gram in zip(layout.columns, normal.grams, strict=True):
-        whole[columns[:, None], columns] += gram
-    drawn = normal.drawn(20_000)
-    assert float((drawn @ drawn.T / 20_000 - whole).norm() / whole.norm()) < 0.03
 
 
 def test_points_without_normals_serve_as_data():

@@ -284,6 +284,23 @@ def test_an_exponential_law_bounds_what_a_flux_drives():
     assert 0.5 < size < 6
 
 
+def test_a_condition_that_mostly_holds_by_itself_gives_no_size():
+    class Masked(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=domain.faces("y")), sciml.Dirichlet(u=0.0, on=domain.face(x=1))]
+
+        @sciml.condition(on=domain.face(x=0))
+        def heater(self, u, x, y):
+            return torch.where(y < 0.3, d(u, x) - 1, 0 * u)
+
+        @sciml.equation
+        def laplace(self, u, x, y):
+            return sciml.laplacian(u, x, y)
+
+    assert sizes(Masked())["u"] > 0
+
+
 def test_a_field_drives_the_next_one():
     class Chain(sciml.Problem):
         domain = sciml.Interval(t=(0, 2))

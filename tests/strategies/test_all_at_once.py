@@ -166,11 +166,15 @@ def samples(problem, exact, count, noise, seed):
 
 
 def fitted(kind, exact, count, noise, seed=1):
+    return fitted_by(None, kind, exact, count, noise, seed)
+
+
+def fitted_by(model, kind, exact, count, noise, seed=1):
     problem = kind()
     with warnings.catch_warnings():
         # No conditions: that is what they are about.
         warnings.simplefilter("ignore", sciml.ConditionWarning)
-        return sciml.fit(problem, data=samples(problem, exact, count, noise, seed))
+        return sciml.fit(problem, model, data=samples(problem, exact, count, noise, seed))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -214,6 +218,28 @@ def test_error_bands_hold_the_fields(name):
     if len(truth) > 1:
         one, two = truth
         assert -1 < solution.statistics[f"correlation.{one}.{two}"] < 1
+
+
+def test_a_network_that_learned_has_the_bands_of_its_teacher():
+    network = fitted_by(sciml.MLP(8), Source, source, 200, NOISE)
+    teacher = fitted(Source, source, 200, NOISE)
+    at = {"x": np.linspace(0.1, 0.9, 5), "t": np.linspace(0.1, 0.9, 5)}
+    np.testing.assert_allclose(network.standard_error(**at)["u"], teacher.standard_error(**at)["u"], rtol=0.5)
+
+
+def test_what_nothing_determines_has_no_correlation_and_no_band():
+    class Sum(Source):
+        more = sciml.Unknown(0.5)
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - 0.2 * d(u, x, x) - (self.strength + self.more) * torch.sin(torch.pi * x)
+
+    solution = fitted(Sum, source, 200, NOISE)
+    assert not solution.success
+    assert np.isinf(solution.unknowns["standard_error"]).all()
+    assert not any(name.startswith("correlation") for name in solution.statistics)
+    assert solution.spread is None
 
 
 def test_bands_are_the_same_from_a_file(tmp_path):
