@@ -64,7 +64,7 @@ class WarmStart:
             return cls.guessed(start, problem)
         if not isinstance(start, Solution):
             raise SolverError(
-                "start must be a solution or the path of a saved one, or a first guess of fields such as {'u': lambda x: 1 - x}; "
+                "start must be a solution or the path of a saved one, or a first guess of fields as {'u': lambda x: 1 - x}; "
                 f"given: {start!r}"
             )
         solution, exact = start, isinstance(start.trial, Constrained) if exact is None else exact

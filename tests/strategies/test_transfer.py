@@ -238,10 +238,10 @@ def test_a_limit_cycle_is_found_from_a_first_guess():
     [
         ({"v": 1.0}, {}, ProblemError, "start names 'v'; the fields are 'u'"),
         ({"u": lambda x, y: torch.log(x)}, {}, ProblemError, "the first guess is not finite at x="),
-        ({"u": lambda x, z: x}, {}, ProblemError, "start, for .u., takes .z.; the coordinates are .x. and .y."),
+        ({"u": lambda x, z: x}, {}, ProblemError, "start, for .u., takes .z.; the coordinates are 'x', 'y'"),
         ({"u": 1.0}, {"model": sciml.MLP(8)}, SolverError, "a first guess of the fields is for polynomials on tiles"),
         ({"u": 1.0}, {"strategy": "Spectral"}, SolverError, "'Tiles' alone begins from a solution on tiles"),
-        (1.0, {}, SolverError, "or a first guess of fields such as"),
+        (1.0, {}, SolverError, "or a first guess of fields as"),
     ],
 )
 def test_what_cannot_be_a_first_guess(start, options, error, words):
