@@ -187,8 +187,7 @@ def spread(system: TilingSystem, weights: Tensor, raw: Mapping[str, Tensor], dra
         measured = any(term.measured for term in placed.terms)
         if not measured and not draws:
             continue
-        for number, term in enumerate(placed.terms):
-            values, slopes, by_raw = placed.rows(weights, raw, slopes=True)[number]
+        for term, (values, slopes, by_raw) in zip(placed.terms, placed.rows(weights, raw, slopes=True), strict=True):
             weight = system.weights[term.name]
             if draws:
                 # Noise of all rows by their slopes has the covariance N.
