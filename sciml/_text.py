@@ -17,6 +17,11 @@ def listed(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
 
 
+def located(names: Iterable[str], values: Iterable[float]) -> str:
+    """A point by its coordinates, as in ``x=0.5, t=0``."""
+    return ", ".join(f"{name}={value:.4g}" for name, value in zip(names, values, strict=True))
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an exception says, or its kind where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

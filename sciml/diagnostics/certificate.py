@@ -10,7 +10,7 @@ import pandas as pd
 import scipy
 import torch
 
-from sciml._text import listed
+from sciml._text import listed, located
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
 from sciml.models import GridFunction, Tiles, Windowed
@@ -29,6 +29,8 @@ _AT_A_BOUND = 8.0
 # What of its natural size a field is at most that is zero.
 _ZERO = 1e-6
 _CHANCE = 1e-4
+# What residuals are of their natural sizes at most where data are narrow: that is two thousandths of a place.
+_MISSED = 1e-2
 # Points of each place on which a fit is judged that was interrupted, or whose time was over before it was solved.
 _FEW = 200
 
@@ -110,7 +112,7 @@ class Certificate:
         setup = self.setup
         return [
             *uncertified(self.residuals, self.tolerance, _remedy(setup)),
-            *_narrow(setup, self.residuals, self.tolerance),
+            *([] if self.hurried else _narrow(setup)),
             # Where conditions are missing, what is found is one of many solutions.
             *(lacking(setup.problem) if setup.measurements is None else []),
             *_unexplained(self),
@@ -159,14 +161,18 @@ def _remedy(setup: DiscreteProblem) -> str:
     return "try more steps, more points or a larger model"
 
 
-def _narrow(setup: DiscreteProblem, residuals: pd.DataFrame, tolerance: float) -> Iterator[str]:
-    """Where the data of a residual that is too large are narrow."""
+def _narrow(setup: DiscreteProblem) -> Iterator[str]:
+    """Undersampled data: what residuals are where their data are narrow, which a mean over all of a place hides."""
     for block in setup.fresh:
         sample = setup.narrow.get(block.terms[0].place)
-        missed = [term.name for term in block.terms if not residuals["relative"][term.name] <= tolerance]
-        if sample is not None and missed:
-            place = zip(setup.problem.coordinates, sample.points[0][0].tolist(), strict=True)
-            at = ", ".join(f"{name}={value:.3g}" for name, value in place)
+        if sample is None or any(is_measured(term.name) for term in block.terms):
+            continue
+        like = block.sample.points[0]
+        own = replace(block, sample=sample.to(like.device, like.dtype), weights=None)
+        there = certificate(setup.rows, [own], {**setup.scales, **setup.natural})
+        missed = [str(name) for name, value in there["relative"].items() if not value <= _MISSED]
+        if missed:
+            at = located(setup.problem.coordinates, sample.points[0][0].tolist())
             yield f"what {listed(missed)} holds is narrow near {at}, and points and polynomials have to be as fine there"
 
 
@@ -220,7 +226,7 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
     if unseen and not measured and _next_to_nothing(issued.setup):
         yield (
             f"{data} not determine {', '.join(unseen)}: all fields are zero, which any value solves; a Point or a Mean "
-            "that is not zero keeps the fields from it"
+            "that is not zero keeps the fields from it, or a first guess of them: start={'u': lambda x: ...}"
         )
     elif unseen:
         values = ", ".join(f"{value:.0e}" for value in unseen.values())

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sciml._text import located
 from sciml.errors import SciMLError
 from sciml.geometry import Box, Domain, Interface, Interior, Place, PointSet, Within, draw
 from sciml.jets import AutogradJets, RandomJets, Supplier
@@ -195,12 +196,13 @@ def jumps_differentiated(problem: Problem, solved: ResidualSystem | None = None)
     A derivative is taken at points, on either side of the jump: the delta function on it is lost, and with it that a flux
     ``k u_x`` is continuous where k is not. Without a solution those by coordinates alone are found, with one those by fields.
     """
+    # Both only where something is differentiated that is no field.
+    look = cache(lambda: (pulses(problem)[0], narrow_features(problem)))
 
-    @cache
     def thin(place: Place) -> Points:
         """Points ``(k, D)`` where the data of a place are narrow."""
-        features = narrow_features(problem)
-        return torch.cat([pulses(problem)[0], *(each.points[0] for key, each in features.items() if key == place)])
+        middles, features = look()
+        return torch.cat([middles, features[place].points[0]]) if place in features else middles
 
     for term in problem.terms():
         if isinstance(term.place, Interior | Within):
@@ -279,7 +281,7 @@ def _jump_along(
         starts, change = halves[rows, second], change[rows, second]
     worst = (change / size).amax(1)
     place = int(worst.argmax())
-    at = ", ".join(f"{each}={value:.4g}" for each, value in zip(problem.coordinates, starts[place].tolist(), strict=True))
+    at = located(problem.coordinates, starts[place].tolist())
     return (at, float(worst[place])) if float(worst[place]) > least else None
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sciml._text import located
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Face, OnFaces, Piece, Side, draw
 from sciml.geometry.sampling import on_side
@@ -249,7 +250,7 @@ def mismatch(
         return []
     given, rate = pair[0][0].prescription, pair[0][1]
     what = describe(given.field, (*given.index, *rate))
-    place = ", ".join(f"{name}={value:.4g}" for name, value in zip(problem.coordinates, points[worst].tolist(), strict=True))
+    place = located(problem.coordinates, points[worst].tolist())
     return [
         f"the conditions {names} contradict each other: at {place} they prescribe {what} = {float(one[worst]):.4g} and "
         f"{float(two[worst]):.4g}, {float(gap[worst]):.4g} apart"

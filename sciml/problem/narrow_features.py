@@ -2,13 +2,13 @@ r"""Undersampled data: sources, coefficients, starts and boundary values that ar
 
 A heater of a thousandth of a plate, or a pulse in a start, lies between the points of most sets: equations and conditions hold
 at all of these, and the feature is lost. What a residual does by coordinates alone, with the same fields and derivatives
-everywhere, is cheap to see: of fifty thousand points of its place those are rare whose values lie outside the range of all but
-two in a thousand.
+everywhere, is cheap to see: of fifty thousand points of its place those are rare at which it, or how far it lies above or below
+what is a 150th of the domain to both sides, is outside the range of all but two in a thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,13 +18,16 @@ from torch import Tensor
 from sciml.errors import SciMLError
 from sciml.geometry import Interior, OnFaces, Place, PointSet, Within, draw
 from sciml.problem.collocation import Collocation
+from sciml.problem.conditions import Term
 from sciml.problem.observations import Observation, Prior
 from sciml.problem.problem import Problem
-from sciml.problem.pulses import at_same_jets
+from sciml.problem.pulses import at_same_jets, between
 
 # Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
 # what is farthest; rounding; points that are kept of each side; coordinates at most, for in more of them points see little.
 _MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 96, 4
+# How many times as wide a domain is as it is to what lies aside; what smooth functions rise by within that, of their range.
+_ASIDE, _SMOOTH = 150, 2e-2
 # The share of a side's points that lie at features, and how many do at least.
 _SHARE, _FEWEST = 0.1, 4
 
@@ -43,11 +46,11 @@ def narrow_features(problem: Problem) -> dict[Place, PointSet]:
             samples[place] = draw(place, problem.domain, _MANY, np.random.default_rng(0))
         sample = samples[place]
         try:
-            values = at_same_jets(problem, term)(sample.points[0], sample.normals).expand(len(sample.points[0]))
+            rare = torch.stack([_rare(each) for each in _looks(problem, term, sample)]).any(0)
         except SciMLError:
             # What is wrong with an equation is told elsewhere.
             continue
-        found[place] = found.get(place, torch.zeros(len(values), dtype=torch.bool)) | _rare(values)
+        found[place] = found[place] | rare if place in found else rare
     return {place: _kept(samples[place], rare) for place, rare in found.items() if bool(rare.any())}
 
 
@@ -67,6 +70,24 @@ def with_features(
         return replace(block, sample=_joined(features[place], block.sample, which, sets))
 
     return [more(block) for block in blocks]
+
+
+def _looks(problem: Problem, term: Term, sample: PointSet) -> Iterator[Tensor]:
+    """A residual with the same jets everywhere, and how far it is from both of its sides along each coordinate, ``(n,)``."""
+    points, seen = sample.points[0], at_same_jets(problem, term)
+    here = seen(points, sample.normals).expand(len(points))
+    yield here
+    # Most residuals are the same everywhere.
+    whole = here.max() - here.min()
+    for column, (low, high) in enumerate(problem.domain.bounds.values() if bool(whole > 0) else ()):
+        aside = points.new_zeros(points.shape[1])
+        aside[column] = (high - low) / _ASIDE
+        inside = ((points - aside)[:, column] >= low) & ((points + aside)[:, column] <= high)
+        sides = (seen(points + step, sample.normals).expand(len(points)) for step in (-aside, aside))
+        before, after = (torch.where(inside, side, here) for side in sides)
+        # So near to its maxima a smooth function is above both sides as well.
+        above = between(before, here, after)
+        yield torch.where(above > _SMOOTH * whole, above, 0.0)
 
 
 def _rare(values: Tensor) -> Tensor:

@@ -194,6 +194,11 @@ def _at(
     return seen(_moved(point, column, times), None if normal is None else normal.expand(len(times), -1))
 
 
+def between(before: Tensor, here: Tensor, after: Tensor) -> Tensor:
+    """How far values lie above or below what is on both sides of them."""
+    return (here - torch.clamp(here, torch.minimum(before, after), torch.maximum(before, after))).abs()
+
+
 def _jumps(seen: Tensor, places: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
     """Discontinuities along a line: the last places before them, by bisection; what takes more than two places is none."""
     size, change = float(seen.max() - seen.min()), seen.diff().abs()
@@ -210,8 +215,7 @@ def _jumps(seen: Tensor, places: Tensor, along: Callable[[Tensor], Tensor]) -> T
 
 def _narrow(seen: Tensor, places: Tensor) -> Tensor:
     """The middles of what is narrow along a line, from values at places ``(n,)``."""
-    before, here, after = seen[: -2 * _NARROW], seen[_NARROW:-_NARROW], seen[2 * _NARROW :]
-    excess = (here - torch.clamp(here, torch.minimum(before, after), torch.maximum(before, after))).abs()
+    excess = between(seen[: -2 * _NARROW], seen[_NARROW:-_NARROW], seen[2 * _NARROW :])
     size, found = float(seen.max() - seen.min()), list[Tensor]()
     for part, at in zip(excess.tensor_split(_PARTS), places[_NARROW:-_NARROW].tensor_split(_PARTS), strict=True):
         high = torch.nonzero(part > max(_HEIGHT * size, 0.9 * float(part.max())))[:, 0]

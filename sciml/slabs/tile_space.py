@@ -960,6 +960,20 @@ def _jump(field: str, index: MultiIndex, evaluation: Evaluation) -> Tensor:
     return one.jet(field, index) - two.jet(field, index)
 
 
+def nodes(model: Tiles) -> tuple[Tensor, Tensor]:
+    """Gauss points of every tile in the coordinates of the tiles, ``(T, n, D)``, and a tile's functions there, ``(n, K)``."""
+    local = gauss_grid(max(model.degrees) + 1, len(model.degrees))
+    table = model.functions(local, [0] * len(model.degrees))
+    return model.centers[:, None] + local * model.halves[:, None], table
+
+
+def nearest(table: Tensor, values: Tensor) -> Tensor:
+    """Interpolation: the coefficients ``(T, K, F)`` of polynomials near values ``(T, n, F)`` at nodes, by least squares."""
+    by_point = values.transpose(0, 1)
+    found = torch.linalg.lstsq(table, by_point.flatten(1), driver="gels").solution
+    return found.view(-1, *by_point.shape[1:]).transpose(0, 1).clone()
+
+
 def gauss_grid(side: int, dimension: int) -> Tensor:
     """Products of Gauss points on [-1, 1], ``(side**D, D)``."""
     if dimension == 0:

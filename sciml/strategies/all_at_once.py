@@ -422,7 +422,7 @@ class _Continuation:
         self._pull |= dict.fromkeys(lost, _HELD)
         start = now.raw | {name: self._initial[name] for name in lost}
         held = self._tried(now.tiling, now.stiffness, now.weights, start)
-        free = self._tried(now.tiling, now.stiffness, held.weights, held.raw, eased_judge=True)
+        free = held if self._linear else self._tried(now.tiling, now.stiffness, held.weights, held.raw, eased_judge=True)
         again = self._tried(now.tiling, now.stiffness, free.weights, free.raw, last=True)
         if again.loss < self.now.loss:
             self._shift, self.now = again.shift(free), again

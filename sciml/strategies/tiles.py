@@ -20,7 +20,7 @@ from sciml.models import Scaled, Tiles as TilePolynomials, model_of
 from sciml.problem import Problem
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import CPU, ProjectedStep, TileLinearization
-from sciml.slabs.tile_space import SINGULAR, TileSpace, gauss_grid, untied
+from sciml.slabs.tile_space import SINGULAR, TileSpace, nearest, nodes, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
@@ -705,18 +705,14 @@ def _begun(problem: Problem, trial: Scaled, last: Scaled) -> Tensor:
     Beyond the bounds of the other solution it is what it is at them.
     """
     model = cast(TilePolynomials, trial.model)
-    local = gauss_grid(max(model.degrees) + 1, len(model.degrees))
-    places = (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1)
+    places, table = nodes(model)
     low, high = last.center - last.half_width, last.center + last.half_width
-    points = trial.center + places * trial.half_width
+    points = trial.center + places.flatten(0, 1) * trial.half_width
     values = (last(points.clamp(low.to(points), high.to(points)).to(last.offset)).cpu() - trial.offset) / trial.scale
     if not bool(values.isfinite().all()):
         return model.coefficients.clone()
-    table = model.functions(local, [0] * len(model.degrees))
-    values = values.view(len(model.live), len(local), -1)
-    by_point = values.transpose(0, 1)
-    found = torch.linalg.lstsq(table, by_point.flatten(1), driver="gels").solution
-    found = found.view(-1, *by_point.shape[1:]).transpose(0, 1).clone()
+    values = values.view(*places.shape[:2], -1)
+    found = nearest(table, values)
     # A tile that is one of the others, or lies in it, is what that was. Across others, what these are where they reach beyond
     # the domain, or where a field does not live, is nobody's, and may be large.
     missed = (table @ found - values).abs().amax(1) > _SAME * values.abs().amax(1)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sciml._text import listed
+from sciml._text import listed, located
 from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.geometry import default_count
 from sciml.models import (
@@ -32,7 +32,7 @@ from sciml.models.base import part
 from sciml.problem import Problem
 from sciml.problem.conditions import prescribed_values
 from sciml.problem.functions import argument_names
-from sciml.slabs.tile_space import TileSpace, gauss_grid
+from sciml.slabs.tile_space import TileSpace, nearest, nodes
 from sciml.solution import Solution
 from sciml.solvers import LBFGS, DiscreteProblem, GaussNewton, LeastSquares, Solver
 
@@ -96,9 +96,9 @@ class WarmStart:
         space = TileSpace.laid(problem.bind_initial(), problem.coordinates, counts, degree, len(problem.fields))
         if space is None:
             raise SolverError(f"start: no point of a guess lies inside {domain!r}")
-        model, local = space.model, gauss_grid(degree + 1, count)
+        model, (places, table) = space.model, nodes(space.model)
         scaled = Scaled(model, domain.lower, domain.upper, [0.0] * model.outputs, [1.0] * model.outputs).double()
-        points = scaled.center + (model.centers[:, None] + local * model.halves[:, None]).flatten(0, 1) * scaled.half_width
+        points = scaled.center + places.flatten(0, 1) * scaled.half_width
         at = dict(zip(problem.coordinates, points.unbind(1), strict=True))
         values = torch.zeros(len(points), model.outputs, dtype=torch.float64)
         for name, target in start.items():
@@ -110,13 +110,10 @@ class WarmStart:
         inside = torch.from_numpy(np.asarray(domain.contains(points.numpy())))
         lost = ~values.isfinite().all(1)
         if bool((lost & inside).any()):
-            where = points[int((lost & inside).nonzero()[0, 0])].tolist()
-            at_place = ", ".join(f"{name}={value:.4g}" for name, value in zip(problem.coordinates, where, strict=True))
-            raise ProblemError(f"start: the first guess is not finite at {at_place}")
-        by_point = values.nan_to_num(0.0, 0.0, 0.0).view(len(model.live), len(local), -1).transpose(0, 1)
-        table = model.functions(local, [0] * count)
-        found = torch.linalg.lstsq(table, by_point.flatten(1), driver="gels").solution
-        model.coefficients.copy_(found.view(-1, *by_point.shape[1:]).permute(1, 2, 0))
+            where = located(problem.coordinates, points[lost & inside][0].tolist())
+            raise ProblemError(f"start: the first guess is not finite at {where}")
+        known = values.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
+        model.coefficients.copy_(nearest(table, known).mT)
         return cls(None, scaled, exact=False)
 
     @property
@@ -168,11 +165,12 @@ class WarmStart:
     def hand_on(self, setup: DiscreteProblem) -> str:
         """Give a set-up the unknowns that it shares with the solution; what is begun from, as a sentence."""
         kept, new = [], []
+        estimates: Mapping[str, float] = {} if self.solution is None else dict(self.solution.unknowns["estimate"])
         with torch.no_grad():
             for name, raw in setup.raw.items():
-                known = self.solution is not None and name in self.solution.unknowns.index
+                known = name in estimates
                 try:
-                    value = float(self.solution.unknowns["estimate"][name]) if self.solution and known else float("nan")
+                    value = float(estimates[name]) if known else float("nan")
                     raw.copy_(setup.problem.unknowns[name].raw(value))
                     kept.append(f"{name} = {value:.4g}")
                 except ProblemError:

@@ -283,6 +283,7 @@ def test_contradictory_conditions_of_a_nonlinear_equation_of_fourth_order(monkey
     """A lid next to walls at rest: velocities are continuous at the corners, vorticity is not."""
     monkeypatch.setattr(corners, "_DEGREES", {2: ((14, 4, 1), (20, 6, 2), (26, 6, 2))})
     found = candidate(Corners(), workspace(Cavity(), discrete=ready(Cavity()), tolerance=1e-2))
+    # In the equation's own unit, whatever the natural size of a stream function is.
     assert found.residual * found.discrete.scales["vorticity"] < 1e-4
 
     def fields(x, y):

@@ -220,6 +220,15 @@ def test_error_bands_hold_the_fields(name):
         assert -1 < solution.statistics[f"correlation.{one}.{two}"] < 1
 
 
+def test_a_band_is_as_wide_as_the_interval_of_the_constant_that_the_field_is_proportional_to():
+    solution = fitted(Source, source, 200, NOISE)
+    # Near the walls and the start what equations leave free counts as well.
+    at = {"x": np.linspace(0.35, 0.65, 5), "t": np.linspace(0.6, 1.0, 5)}
+    (estimate,), (error,) = (solution.unknowns[column] for column in ("estimate", "standard_error"))
+    expected = np.abs(solution(**at)["u"]) * error / estimate
+    np.testing.assert_allclose(solution.standard_error(**at)["u"], expected, rtol=0.3)
+
+
 def test_a_network_that_learned_has_the_bands_of_its_teacher():
     network = fitted_by(sciml.MLP(8), Source, source, 200, NOISE)
     teacher = fitted(Source, source, 200, NOISE)
