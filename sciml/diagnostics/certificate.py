@@ -16,6 +16,7 @@ from sciml.diagnostics.well_posedness import lacking
 from sciml.models import GridFunction, Tiles, Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
+from sciml.problem.pulses import at_same_jets
 from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.nonfinite import described
 from sciml.uncertainty import Estimate, Inference
@@ -163,14 +164,23 @@ def _remedy(setup: DiscreteProblem) -> str:
 
 def _narrow(setup: DiscreteProblem) -> Iterator[str]:
     """Undersampled data: what residuals are where their data are narrow, which a mean over all of a place hides."""
+    scales = {**setup.scales, **setup.natural}
     for block in setup.fresh:
-        sample = setup.narrow.get(block.terms[0].place)
+        sample, missed = setup.narrow.get(block.terms[0].place), list[str]()
         if sample is None or any(is_measured(term.name) for term in block.terms):
             continue
         like = block.sample.points[0]
-        own = replace(block, sample=sample.to(like.device, like.dtype), weights=None)
-        there = certificate(setup.rows, [own], {**setup.scales, **setup.natural})
-        missed = [str(name) for name, value in there["relative"].items() if not value <= _MISSED]
+        there = sample.to(like.device, like.dtype)
+        values = setup.rows.numbers([replace(block, sample=there, weights=None)])
+        for term in block.terms:
+            # A source that is far larger there than elsewhere is resolved as a share of itself.
+            seen = at_same_jets(setup.problem, term)
+            own, usual = (
+                seen(each.points[0].cpu().double(), None if each.normals is None else each.normals.cpu().double())
+                for each in (sample, block.sample)
+            )
+            scale = max(float((own - usual.median()).abs().max()), scales[term.name])
+            missed += [term.name] if not float(values[term.name].double().square().mean().sqrt()) <= _MISSED * scale else []
         if missed:
             at = located(setup.problem.coordinates, sample.points[0][0].tolist())
             yield f"what {listed(missed)} holds is narrow near {at}, and points and polynomials have to be as fine there"

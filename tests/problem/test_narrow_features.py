@@ -202,6 +202,21 @@ def test_a_start_that_the_grid_misses_is_no_success_and_its_place_is_told(height
     assert missed == any("what 'initial' holds is narrow near x=0.4" in each for each in said)
 
 
+@pytest.mark.slow
+def test_a_small_heater_is_resolved_and_judged_as_a_share_of_itself():
+    solution = sciml.fit(Heater(size=0.005))
+    assert solution.success, solution.message
+    modes = np.arange(1, 500)
+    power = 1e3 * 2 * np.pi * 0.005**2
+    along = [2 * np.sin(modes * np.pi * at) * np.exp(-((modes * np.pi * 0.005) ** 2) / 2) for at in (0.6173, 0.3719)]
+    load = np.where(modes % 2 == 1, 4 / (modes * np.pi), 0.0)
+    weights = power * np.outer(*along) + np.outer(load, load)
+    weights /= np.pi**2 * (modes[:, None] ** 2 + modes**2)
+    x, y = np.array([0.6173, 0.63, 0.2]), np.array([0.3719, 0.36, 0.7])
+    exact = [np.sin(np.pi * modes * a) @ weights @ np.sin(np.pi * modes * b) for a, b in zip(x, y, strict=True)]
+    np.testing.assert_allclose(solution(x=x, y=y)["u"], exact, atol=1e-6)
+
+
 def test_tiles_are_halved_where_a_source_is_small():
     problem = Heater(size=1e-3)
     (sample,) = narrow_features(problem).values()
