@@ -11,6 +11,7 @@ import scipy
 import torch
 
 from sciml._text import listed, located
+from sciml.diagnostics.estimated_error import root_mean_squares, significant
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
 from sciml.models import GridFunction, Tiles, Windowed
@@ -18,7 +19,9 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
 from sciml.problem.pulses import at_same_jets
 from sciml.solvers import DiscreteProblem, ResidualSystem
+from sciml.solvers.batching import predicted
 from sciml.solvers.nonfinite import described
+from sciml.solvers.scaling import not_inflated
 from sciml.uncertainty import Estimate, Inference
 from sciml.uncertainty.covariance import from_equations, from_rows
 from sciml.uncertainty.lack_of_fit import LackOfFit, lack_of_fit
@@ -83,7 +86,8 @@ class Certificate:
     def issue(cls, setup: DiscreteProblem, tolerance: float, *, hurried: bool = False) -> Certificate:
         """The certificate of a trained set-up."""
         setup = replace(setup, fresh=tuple(block.thinned(_FEW) for block in setup.fresh)) if hurried else setup
-        residuals = certificate(setup.rows, setup.fresh, {**setup.scales, **setup.natural})
+        setup = _sized_about(setup)
+        residuals = certificate(setup.rows, setup.fresh, setup.natural)
         values = {name: float(value.detach()) for name, value in setup.rows.values().items()}
         blank = Inference({name: Estimate(value, math.nan, math.nan, math.nan) for name, value in values.items()})
         measured, problem = list(_observations(setup)), setup.problem
@@ -145,6 +149,17 @@ class Certificate:
         return f"on fresh points {described(fresh, f'the residual {lost[0]!r} is not finite')}"
 
 
+def _sized_about(setup: DiscreteProblem) -> DiscreteProblem:
+    """The set-up with sizes of residuals that are natural about its trial function."""
+    inside = [block.sample.points[0] for block in setup.fresh if block.terms[0].name in setup.problem.equations]
+    points = torch.cat(inside or [block.sample.points[0] for block in setup.fresh])
+    sizes = significant(root_mean_squares(setup.problem, points, predicted(setup.trial, points)).tolist(), setup.trial)
+    before = {**setup.scales, **setup.natural}
+    natural = not_inflated(before, setup.rows, setup.fresh, sizes)
+    smaller = {name: size for name, size in natural.items() if size < before[name]}
+    return replace(setup, natural=natural, scales=setup.scales | smaller)
+
+
 def _by_equations(setup: DiscreteProblem) -> Inference:
     """Constants that equations and conditions determine, at held-out points."""
     found = from_equations(setup.objective(setup.held))
@@ -164,7 +179,6 @@ def _remedy(setup: DiscreteProblem) -> str:
 
 def _narrow(setup: DiscreteProblem) -> Iterator[str]:
     """Undersampled data: what residuals are where their data are narrow, which a mean over all of a place hides."""
-    scales = {**setup.scales, **setup.natural}
     for block in setup.fresh:
         sample, missed = setup.narrow.get(block.terms[0].place), list[str]()
         if sample is None or any(is_measured(term.name) for term in block.terms):
@@ -179,7 +193,7 @@ def _narrow(setup: DiscreteProblem) -> Iterator[str]:
                 seen(each.points[0].cpu().double(), None if each.normals is None else each.normals.cpu().double())
                 for each in (sample, block.sample)
             )
-            scale = max(float((own - usual.median()).abs().max()), scales[term.name])
+            scale = max(float((own - usual.median()).abs().max()), setup.natural[term.name])
             missed += [term.name] if not float(values[term.name].double().square().mean().sqrt()) <= _MISSED * scale else []
         if missed:
             at = located(setup.problem.coordinates, sample.points[0][0].tolist())

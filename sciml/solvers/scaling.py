@@ -14,10 +14,11 @@ from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
-from sciml.problem.conditions import Evaluation
+from sciml.problem.conditions import Evaluation, Term
 from sciml.problem.linearize import linearize
 from sciml.problem.noise import BILLIONTH
 from sciml.problem.observations import Observation, Prior
+from sciml.solvers.residuals import ResidualSystem
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
@@ -33,6 +34,10 @@ _AWAY = 0.01
 _BEGIN, _STRAIGHT = 1e-3, 10.0
 # How many times as wide a domain is on which fields hardly have derivatives.
 _FLAT = 1e12
+# What of its largest value a source has at least where it acts.
+_ACTING = 1e-6
+# How many times what balances a natural size may be.
+_INFLATED = 1e3
 # What may be rounding of what a size of one reaches.
 _NO_DIGIT = 1e-14
 # How much steeper half a wave between two walls is than random jets, which vary over half the extent.
@@ -167,7 +172,9 @@ def _balanced(
         ) -> float:
             """The largest of a field's part in some terms, as a share of the others."""
             moved = residuals({name: size})
-            shares = (_typical(moved[each] - others[each]) / bounds[each] for each in terms if each in bounds)
+            shares = (
+                _typical((moved[each] - others[each])[_acting(others[each])]) / bounds[each] for each in terms if each in bounds
+            )
             return _FASTER * max(shares, default=0.0)
 
         def parts(name: str, size: float) -> list[float]:
@@ -280,6 +287,43 @@ def judged_sizes(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) 
     return term_sizes(problem, blocks, sizes, 256)
 
 
+def not_inflated(
+    scales: Mapping[str, float], rows: ResidualSystem, blocks: Sequence[Collocation], sizes: Sequence[float]
+) -> dict[str, float]:
+    r"""Natural sizes, but those of equations that are far larger than what is natural about a trial function.
+
+    Laws as steep as a diode's current, :math:`e^{u/u_0}`, are huge at random jets and hide every residual. About a trial
+    function the size is the root mean square over points of
+
+    .. math::  \big(\textstyle\sum_k (s_k n_k)^2 + (r - \sum_k s_k u_k)^2\big)^{1/2},
+
+    with the slopes :math:`s_k` of the residual :math:`r` by the jets :math:`u_k`, and natural sizes :math:`n_k` of these where
+    fields are of the given ``sizes``.
+    """
+    found, of = dict(scales), dict(zip(rows.problem.fields, sizes, strict=True))
+    for block in blocks:
+        for term in (each for each in block.terms if each.name in rows.problem.equations):
+            squares = rows.portion.attempt(partial(_squares_about, rows, of, block, term), block.size)
+            size = math.sqrt(squares / block.size)
+            found[term.name] = size if 0 < _INFLATED * size < scales[term.name] else scales[term.name]
+    return found
+
+
+def _squares_about(rows: ResidualSystem, sizes: Mapping[str, float], block: Collocation, term: Term, most: int | None) -> float:
+    """The sum over points of the squares of what is natural about a trial function."""
+    half_widths, found = rows.problem.domain.half_widths, 0.0
+    for _, part in block.parts(most):
+        evaluation, _ = rows.evaluation(part)
+        linear = linearize(term, evaluation)
+        rest, squares = linear.values.detach().clone(), torch.zeros_like(linear.values)
+        for space, slopes in zip(evaluation.spaces, linear.by_jet, strict=True):
+            for (name, index), slope in slopes.items():
+                rest -= slope * space.jets[name, index].detach()
+                squares += (slope * (sizes[name] / math.prod(half_widths[each] for each in index))).square()
+        found += float((squares + rest.square()).sum())
+    return found
+
+
 def _on_natural_jets(
     problem: Problem, blocks: Sequence[Collocation], sizes: Sizes, least_draws: int = 1, stretched: float = 1.0
 ) -> dict[str, Tensor]:
@@ -305,6 +349,12 @@ def _root_mean_square(values: Tensor) -> float:
     """The root mean square of the finite values: a source that is small but at one place drives no less."""
     finite = values[torch.isfinite(values)]
     return float(finite.square().mean().sqrt()) if len(finite) else 0.0
+
+
+def _acting(values: Tensor) -> Tensor:
+    """Where a source acts: of one as steep as a diode's, over eighty powers of ten, a median over all says nothing."""
+    sizes = values.abs()
+    return sizes >= _ACTING * sizes[torch.isfinite(values)].max()
 
 
 def _typical(values: Tensor) -> float:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from candidates import workspace
-from scipy.integrate import solve_bvp
+from scipy.integrate import solve_bvp, solve_ivp
 
 import sciml
 from sciml import d
+from sciml.diagnostics.certificate import Certificate
 
 
 def sizes(problem):
@@ -517,3 +518,50 @@ def test_what_joins_fields_holds_none_of_them(unit):
     centres = {name: centre / unit for name, (centre, _) in workspace(Layers()).discrete.sizes.items()}
     assert centres == pytest.approx({"u": 400, "v": 420})
     assert sciml.fit(Layers()).success
+
+
+class Rectifier(sciml.Problem):
+    """A capacitor behind a diode, whose current is as steep as e^(v / 26 mV)."""
+
+    domain = sciml.Interval(t=(0, 0.004))
+    fields = ("v",)
+    conditions = (sciml.Initial(v=0.0),)
+
+    @sciml.equation
+    def node(self, v, t):
+        drop = 5 * torch.sin(100 * torch.pi * t) - v
+        return 1e-5 * d(v, t) + v / 1e3 - 1e-9 * (torch.exp(drop / 0.0259) - 1)
+
+
+class Periods(Rectifier):
+    """The same over three periods."""
+
+    domain = sciml.Interval(t=(0, 0.06))
+
+
+def test_a_source_as_steep_as_the_current_of_a_diode_gives_a_size_where_it_acts():
+    assert 1e-3 < sizes(Periods())["v"] < 50
+
+
+@pytest.mark.slow
+def test_a_law_as_steep_as_the_current_of_a_diode_is_solved():
+    solution = sciml.fit(Rectifier())
+    assert solution.success, solution.message
+
+    def rate(t, v):
+        return [(-v[0] / 1e3 + 1e-9 * np.expm1(min((5 * np.sin(100 * np.pi * t) - v[0]) / 0.0259, 300.0))) / 1e-5]
+
+    exact = solve_ivp(rate, (0, 0.004), [0.0], "Radau", rtol=1e-10, atol=1e-12, max_step=1e-5, dense_output=True)
+    t = np.linspace(0, 0.004, 101)
+    assert np.abs(solution(t=t)["v"] - exact.sol(t)[0]).max() < 1e-5
+
+
+def test_residuals_that_a_steep_law_hides_at_random_jets_are_told():
+    made = workspace(Rectifier()).discrete
+    assert made.natural["node"] > 1e10
+    with torch.no_grad():
+        # At 5 V nothing charges it, and what it should lose is next to nothing beside currents at random volts.
+        for each in made.trial.model.parameters():
+            each.zero_()
+        made.trial.offset.fill_(5.0)
+    assert Certificate.issue(made, 0.05).residuals["relative"]["node"] > 0.05
