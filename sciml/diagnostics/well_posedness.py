@@ -22,6 +22,7 @@ from itertools import combinations
 
 import numpy as np
 import scipy
+import torch
 from torch import Tensor
 
 from sciml._text import listed, user_level
@@ -40,11 +41,12 @@ from sciml.geometry import (
     common_surface,
     draw,
 )
+from sciml.jets import RandomJets
 from sciml.jets.calculus import describe
 from sciml.problem import Problem
 from sciml.problem.compatibility import contradictions
-from sciml.problem.conditions import Term
-from sciml.problem.linearize import Jet
+from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.linearize import Jet, linearize
 from sciml.typing import Array
 
 _NEVER = -1000.0
@@ -366,7 +368,9 @@ class _System:
                     f"too many conditions on the two faces of {name}: {count} {given}, {_names(bounding)}; they can only "
                     "agree by chance"
                 )
-            elif faces and given + tied < takes[name] and not (measured or lacks or any(map(self.degenerate, faces))):
+            elif faces and given + tied < takes[name] - max(map(self._standing, faces)) and not (
+                measured or lacks or any(map(self.degenerate, faces))
+            ):
                 found.append(f"too few conditions on the two faces of {name}: {count} {given or 'none'}")
         return found
 
@@ -420,6 +424,26 @@ class _System:
             if highest and across and not any(bool(values.any()) for values in across):
                 return True
         return False
+
+    def _standing(self, side: Side) -> int:
+        """Characteristics: how many of a first-order system run along a side, as a fluid does along a wall that holds it."""
+        if side.coordinate is None or set(self._orders(side.coordinate)) - {0, 1}:
+            return 0
+        problem, sample = self.problem, draw(OnFaces((side,)), self.problem.domain, _LOOKED_AT, np.random.default_rng(0))
+        (points,), bound = sample.points, problem.bind_initial()
+        given = [each.term.prescription for each in self.conditions if side in each.sides]
+        held = {(each.field, each.index): each.values(bound, points) for each in given if each is not None}
+
+        def rank(table: dict[Jet, Tensor]) -> int:
+            at = Evaluation.of(bound, sample.points, [RandomJets(len(points), table=table)], sample.normals)
+            found = torch.zeros(len(points), len(self.fields), len(self.fields), dtype=torch.float64)
+            for row, each in enumerate(self.equations):
+                for (field, index), slope in linearize(each.term, at).jets.items():
+                    if index == (side.coordinate,):
+                        found[:, row, self.fields.index(field)] = slope
+            return int(torch.linalg.matrix_rank(found).max())
+
+        return rank({}) - rank(held)
 
     def _levelled(self, conditions: Iterable[Dependency]) -> int:
         """How many more conditions are in order: periodic ones leave levels open, which a value on a side may pin."""

@@ -90,10 +90,10 @@ class FeatureWindows:
         label = f", from {problem.time} = {begin:.4g}"
         for _ in range(_SIZED):
             setup = self.training.run(setup, [GaussNewton(10, rank_tolerance=0.0)], self.seed, label)
-            scales = not_inflated(setup.scales, setup.rows, setup.held, setup.trial.scale.tolist())
-            if scales == setup.scales:
+            sizes = not_inflated(setup.scales, setup.rows, setup.held, setup.trial.scale.tolist())
+            if sizes == setup.scales:
                 break
-            setup = replace(setup, scales=scales)
+            setup = replace(setup, scales=sizes)
         return setup
 
 

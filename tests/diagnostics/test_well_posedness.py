@@ -595,3 +595,26 @@ def test_missing_conditions_at_an_interface_are_no_success():
     with pytest.warns(ConditionWarning, match="interface"):
         solution = sciml.fit(held_in_a_plate(joined=("values",)), strategy=sciml.strategies.Tiles(3, 6))
     assert not solution.success
+
+
+def test_what_a_fluid_carries_along_a_wall_that_holds_it_enters_nowhere():
+    channel = sciml.Box(x=(0, 1), t=(0, 1))
+    start = sciml.Initial(h=1.0, u=lambda x: x * (1 - x), c=lambda x: x)
+
+    def mass(self, h, u, x, t):
+        return d(h, t) + d(h * u, x)
+
+    def momentum(self, h, u, x, t):
+        return d(u, t) + u * d(u, x) + d(h, x)
+
+    def tracer(self, u, c, x, t):
+        return d(c, t) + u * d(c, x)
+
+    def warnings_of(*conditions):
+        fields = {"mass": mass, "momentum": momentum, "tracer": tracer}
+        return condition_warnings(made(channel, [start, *conditions], fields=["h", "u", "c"], **fields))
+
+    assert warnings_of(sciml.Dirichlet(u=0.0, on=channel.faces("x"))) == []
+    # An open end lets the tracer in, and a wall alone says nothing of the waves at the other one.
+    assert any("too few conditions" in each for each in warnings_of(sciml.Dirichlet(u=0.1, on=channel.faces("x"))))
+    assert len(warnings_of(sciml.Dirichlet(u=0.0, on=channel.face(x=0)))) == 1
