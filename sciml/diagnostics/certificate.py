@@ -17,7 +17,7 @@ from sciml.diagnostics.well_posedness import lacking
 from sciml.models import GridFunction, Tiles, Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
-from sciml.problem.pulses import at_same_jets
+from sciml.problem.thresholds import at_same_jets
 from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.solvers.batching import predicted
 from sciml.solvers.nonfinite import described
@@ -117,7 +117,7 @@ class Certificate:
         setup = self.setup
         return [
             *uncertified(self.residuals, self.tolerance, _remedy(setup)),
-            *([] if self.hurried else _narrow(setup)),
+            *([] if self.hurried else missed_features(setup)),
             # Where conditions are missing, what is found is one of many solutions.
             *(lacking(setup.problem) if setup.measurements is None else []),
             *_unexplained(self),
@@ -177,9 +177,10 @@ def _remedy(setup: DiscreteProblem) -> str:
     return "try more steps, more points or a larger model"
 
 
-def _narrow(setup: DiscreteProblem) -> Iterator[str]:
+def missed_features(setup: DiscreteProblem) -> Iterator[str]:
     """Undersampled data: what residuals are where their data are narrow, which a mean over all of a place hides."""
-    for block in setup.fresh:
+    natural = {**setup.scales, **setup.natural}
+    for block in setup.fresh if setup.narrow else ():
         sample, missed = setup.narrow.get(block.terms[0].place), list[str]()
         if sample is None or any(is_measured(term.name) for term in block.terms):
             continue
@@ -193,7 +194,7 @@ def _narrow(setup: DiscreteProblem) -> Iterator[str]:
                 seen(each.points[0].cpu().double(), None if each.normals is None else each.normals.cpu().double())
                 for each in (sample, block.sample)
             )
-            scale = max(float((own - usual.median()).abs().max()), setup.natural[term.name])
+            scale = max(float((own - usual.median()).abs().max()), natural[term.name])
             missed += [term.name] if not float(values[term.name].double().square().mean().sqrt()) <= _MISSED * scale else []
         if missed:
             at = located(setup.problem.coordinates, sample.points[0][0].tolist())

@@ -368,8 +368,10 @@ class _System:
                     f"too many conditions on the two faces of {name}: {count} {given}, {_names(bounding)}; they can only "
                     "agree by chance"
                 )
-            elif faces and given + tied < takes[name] - max(map(self._standing, faces)) and not (
-                measured or lacks or any(map(self.degenerate, faces))
+            elif (
+                faces
+                and given + tied < takes[name] - max(map(self._standing, faces))
+                and not (measured or lacks or any(map(self.degenerate, faces)))
             ):
                 found.append(f"too few conditions on the two faces of {name}: {count} {given or 'none'}")
         return found

@@ -8,7 +8,7 @@ what is a 150th of the domain to both sides, is outside the range of all but two
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,8 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
 from sciml.problem.observations import Observation, Prior
 from sciml.problem.problem import Problem
-from sciml.problem.pulses import at_same_jets, between
+from sciml.problem.pulses import between
+from sciml.problem.thresholds import at_same_jets, with_thresholds
 
 # Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
 # what is farthest; rounding; points that are kept of each side; coordinates at most, for in more of them points see little.
@@ -37,21 +38,22 @@ def narrow_features(problem: Problem) -> dict[Place, PointSet]:
 
     Along an only coordinate pulses are looked for instead (``pulses``).
     """
-    found, samples = dict[Place, Tensor](), dict[Place, PointSet]()
+    found, samples = dict[Place, list[PointSet]](), dict[Place, PointSet]()
     for term in problem.terms() if 1 < len(problem.coordinates) <= _MOST else ():
         place = term.place
         if not isinstance(place, Interior | Within | OnFaces):
             continue
         if place not in samples:
             samples[place] = draw(place, problem.domain, _MANY, np.random.default_rng(0))
-        sample = samples[place]
         try:
+            sample = with_thresholds(problem, place, samples[place], at_same_jets(problem, term))
             rare = torch.stack([_rare(each) for each in _looks(problem, term, sample)]).any(0)
         except SciMLError:
             # What is wrong with an equation is told elsewhere.
             continue
-        found[place] = found[place] | rare if place in found else rare
-    return {place: _kept(samples[place], rare) for place, rare in found.items() if bool(rare.any())}
+        if bool(rare.any()):
+            found.setdefault(place, []).append(_kept(sample, rare))
+    return {place: _together(each) for place, each in found.items()}
 
 
 def with_features(
@@ -105,6 +107,18 @@ def _kept(sample: PointSet, rare: Tensor) -> PointSet:
     chosen = [torch.nonzero(own)[:_KEPT, 0] for own in rare.split(counts)]
     places = torch.cat([own + begin for own, begin in zip(chosen, np.cumsum((0, *counts)).tolist(), strict=False)])
     return replace(sample.part(places), faces=tuple(map(len, chosen)))
+
+
+def _together(kept: Sequence[PointSet]) -> PointSet:
+    """The rare points of several residuals of a place, side by side."""
+
+    def one(parts: Sequence[Tensor]) -> Tensor:
+        sides = zip(*(own.split(each.faces) for own, each in zip(parts, kept, strict=True)), strict=True)
+        return torch.cat([part for side in sides for part in side])
+
+    normals = [each.normals for each in kept if each.normals is not None]
+    counts = tuple(map(sum, zip(*(each.faces for each in kept), strict=True)))
+    return PointSet((one([each.points[0] for each in kept]),), one(normals) if normals else None, counts)
 
 
 def _joined(first: PointSet, second: PointSet, which: int, sets: int) -> PointSet:

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from sciml.errors import SciMLError
 from sciml.geometry import Face, Interface, Interior, OnFaces, Place, PointSet, Within, draw
-from sciml.jets import RandomJets
-from sciml.jets.random import USUAL
-from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.conditions import Term
 from sciml.problem.problem import Problem
+from sciml.problem.thresholds import at_same_jets, cuts, with_thresholds
 from sciml.typing import Points
 
 # Places that are looked at along a line; half the width of what is narrow, in places; what of a residual's range is a pulse, if
@@ -149,6 +148,9 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
     seen = at_same_jets(problem, term)
     count = 1 if len(problem.coordinates) == 1 else _INSIDE if isinstance(term.place, Interior | Within) else _ON_FACES
     sample = draw(term.place, problem.domain, count, np.random.default_rng(0))
+    switched = cuts(problem, sample, seen, column)
+    if count > 1:
+        sample = with_thresholds(problem, term.place, sample, seen)
     points, normals = sample.points[0], sample.normals
     if len(points) > 1:
         # Most residuals know nothing of time: for these no line is walked.
@@ -161,6 +163,9 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
         chosen = torch.cat(most).unique()
         points, normals = points[chosen], None if normals is None else normals[chosen]
     places = low + (high - low) * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
+    edges = torch.cat([switched.new_tensor([low]), switched, switched.new_tensor([high])])
+    # Between two switches a line is looked at, however near they are.
+    places = torch.cat([places, (edges[1:] + edges[:-1]) / 2]).sort().values if len(switched) else places
     narrow, sudden = [points[:0]], [points[:0]]
     for number, point in enumerate(points.split(1)):
         along = partial(_at, seen, point, None if normals is None else normals[number], column)
@@ -174,17 +179,6 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
         times = torch.cat(sudden)[:, column]
         sudden = [each[(abs(each[:, column, None] - times) <= _ROUNDING * (high - low)).sum(1) > 1] for each in sudden]
     return torch.cat(narrow), torch.cat(sudden)
-
-
-def at_same_jets(problem: Problem, term: Term) -> Callable[[Points, Tensor | None], Tensor]:
-    """A residual by points and normals, with the same fields and derivatives everywhere."""
-    bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
-
-    def seen(points: Points, normals: Tensor | None) -> Tensor:
-        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))], normals)
-        return term.evaluate(evaluation).detach().nan_to_num(0.0, 0.0, 0.0)
-
-    return seen
 
 
 def _at(

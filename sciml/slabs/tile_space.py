@@ -29,7 +29,7 @@ from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.compatibility import condition_orders
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.pulses import at_same_jets
+from sciml.problem.thresholds import at_same_jets
 from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.projection import Sampled, projected_on_boxes
 from sciml.slabs.system import Evaluated, Part, Site

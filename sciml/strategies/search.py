@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from sciml.data.memory import free_bytes
+from sciml.diagnostics.certificate import missed_features
 from sciml.diagnostics.well_posedness import warn_of_conditions
 from sciml.geometry import Face
 from sciml.models import RandomFeatures
@@ -360,7 +361,8 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         work.log.begin()
         before, last, said = best, None, len(work.choices)
         try:
-            for last in way.candidates(work if way.dense else work.on_cpu, before):
+            for found in way.candidates(work if way.dense else work.on_cpu, before):
+                last = _seen(found)
                 best = last if before is None or last.rank <= before.rank else before
                 if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(_reached(way, last))
@@ -375,6 +377,13 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         if last is not None or len(work.choices) == said:
             work.choices.append(_reached(way, last))
     return best
+
+
+def _seen(found: Candidate) -> Candidate:
+    """A candidate, which does not solve the problem where it misses narrow features of its data."""
+    if found.status in STOPPED or not found.solved or not any(missed_features(found.discrete)):
+        return found
+    return replace(found, accepted=False, solved=False, sufficient=False)
 
 
 def _reached(way: Strategy, last: Candidate | None) -> str:

@@ -21,6 +21,7 @@ from sciml.models import PiecewisePolynomial, Scaled, Windowed
 from sciml.models.bases import PiecewiseBasis, chebyshev_places, gauss
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
+from sciml.problem.thresholds import switched
 from sciml.slabs.elements import ElementPreconditioner
 from sciml.slabs.newton_krylov import Inverse, OutOfTimeError, SlabRates, driven, solve
 from sciml.slabs.row_layout import outward
@@ -615,6 +616,10 @@ class ElementWindows(SlabAttempt):
         self._degree = max(_DEGREE, 4 * self._smooth)
         low, high = problem.domain.bounds[self._space]
         breaks, column = np.linspace(low, high, _FIRST + 1), problem.coordinates.index(self._space)
+        jumps = np.array(switched(problem, self._space)[:_FIRST])
+        # Where equations jump elements end, and none of another kind beside one.
+        beside = np.abs(breaks[1:-1, None] - jumps).min(axis=1, initial=np.inf) < (high - low) / (2 * _FIRST)
+        breaks = np.unique([low, *breaks[1:-1][~beside], *jumps, high])
         for sample in self.setup.narrow.values():
             # On elements of its own what is narrow is seen. Ends that nearly coincide are one.
             places = np.sort(sample.points[0][:, column].cpu().numpy())

@@ -245,7 +245,9 @@ class TimeMarching(Strategy):
         how = "".join(f"{name} up to {time} = {at:.4g}, then " for (_, name), (at, _) in pairwise(changes)) + changes[-1][1]
         return whole, how, slabs
 
-    def _space(self, problem: Problem) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
+    def _space(
+        self, problem: Problem, narrow: bool = False
+    ) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
         parts = any(isinstance(term.place, Within) for term in problem.terms())
         if not isinstance(problem.domain, Box) or parts:
@@ -254,9 +256,9 @@ class TimeMarching(Strategy):
         if elements is None or len(problem.coordinates) == 2:
             return ElementWindows, elements
         grid = not_on_grid(problem)
-        # Between the nodes of a whole side nothing resolves a jump that stays.
+        # Between the nodes of a whole side nothing resolves a jump that stays, or what is ``narrow``.
         plane = len(problem.coordinates) == _PLANE_AND_TIME
-        jumps = grid is None and plane and bool(contradictions(problem, _JUMP, beside_start=True))
+        jumps = grid is None and plane and (narrow or bool(contradictions(problem, _JUMP, beside_start=True)))
         # Rows of a grid need as many conditions as derivatives; least squares take fewer, as of a pressure at walls, and more.
         return (TileWindows, None) if (grid or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
@@ -271,7 +273,7 @@ class TimeMarching(Strategy):
     ) -> list[WindowMethod]:
         """The ways of solving windows, the first that is tried first; after those of an earlier attempt, since its last one."""
         problem = work.problem
-        kind, lacking = self._space(problem)
+        kind, lacking = self._space(problem, bool(setup.narrow))
         slabs = partial(self._slabs, work, setup, earlier, since)
         if lacking is None and kind is ElementWindows:
             return [slabs(kind)]

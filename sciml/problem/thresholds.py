@@ -1,0 +1,182 @@
+r"""Thresholds: where residuals compare coordinates, as sources by ``torch.where`` do, however small what they switch on is.
+
+A heater of a thousandth of a plate lies between fifty thousand points. The comparisons that state it, ``(x > a) & (x < b)``, are
+seen while the residual is computed: the zeros of :math:`x - a` and :math:`x - b` along each coordinate divide the domain into
+cells, and some points of each see what each is like. A comparison that comes out the same at all points, such as
+:math:`(x - a)^2 + (y - b)^2 < r^2`, is followed to where it does not, by steps along the coordinates.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from sciml.geometry import Face, Interior, OnFaces, Place, PointSet, Within, draw
+from sciml.jets import RandomJets
+from sciml.jets.random import USUAL
+from sciml.problem.conditions import Evaluation, Term
+from sciml.problem.problem import Problem
+from sciml.typing import Points
+
+_COMPARISONS = {"gt", "lt", "ge", "le", "greater", "less", "greater_equal", "less_equal"}
+_OF_ONE = {"sign", "sgn", "heaviside"}
+# Places along a line on which zeros are looked for; how near those of two lines are that are the same, as a share of the line.
+_PLACES, _SAME = 257, 1e-9
+# Cells at most, and points of each; points a comparison is looked at, the best that are followed, and steps of each.
+_CELLS, _EACH, _LOOKED_AT, _FOLLOWED, _STEPS = 2048, 8, 4096, 8, 120
+
+Seen = Callable[[Points, Tensor | None], Tensor]
+
+
+def at_same_jets(problem: Problem, term: Term) -> Callable[[Points, Tensor | None], Tensor]:
+    """A residual by points and normals, with the same fields and derivatives everywhere."""
+    bound, jets = problem.bind_initial(), RandomJets(1, {}, problem.domain.half_widths, USUAL[0])
+
+    def seen(points: Points, normals: Tensor | None) -> Tensor:
+        evaluation = Evaluation.of(bound, (points,), [jets.repeated(len(points))], normals)
+        return term.evaluate(evaluation).detach().nan_to_num(0.0, 0.0, 0.0)
+
+    return seen
+
+
+class _Compared(TorchFunctionMode):
+    """The differences of what is compared while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "").strip("_")
+        pair = args[:2] if name in _COMPARISONS else (args[0], 0.0) if name in _OF_ONE else None
+        if pair is not None and any(isinstance(each, Tensor) and each.is_floating_point() for each in pair):
+            self.found.append(torch.as_tensor(pair[0] - pair[1]).detach())
+        return func(*args, **(kwargs or {}))
+
+
+def with_thresholds(problem: Problem, place: Place, sample: PointSet, seen: Seen) -> PointSet:
+    """Points of a place, and before those of each side some of every cell that comparisons in a residual divide it into.
+
+    Args:
+        problem: whose coordinates are compared.
+        place: the inside of the domain or of a part, or its flat sides; of others the sample is returned as it is.
+        sample: points of it.
+        seen: a residual by points and normals, with the same fields and derivatives everywhere.
+    """
+    sides = place.faces if isinstance(place, OnFaces) else (None,)
+    flat = all(side is None or isinstance(side, Face) for side in sides)
+    if not (flat and isinstance(place, Interior | Within | OnFaces)) or not _compared(seen, sample.part(slice(2))):
+        return sample
+    parts, normals, counts = list[Tensor](), list[Tensor](), list[int]()
+    first = 0
+    for side, count in zip(sides, sample.faces or (len(sample.points[0]),), strict=True):
+        own = sample.part(slice(first, first + count))
+        fixed = -1 if side is None else problem.coordinates.index(side.coordinate)
+        added = _in_cells(problem, place, own, seen, fixed)
+        parts += [added, own.points[0]]
+        counts.append(len(added) + count)
+        if own.normals is not None:
+            normals += [own.normals[:1].expand(len(added), -1), own.normals]
+        first += count
+    return PointSet((torch.cat(parts),), torch.cat(normals) if normals else None, tuple(counts) if sample.faces else ())
+
+
+def switched(problem: Problem, coordinate: str) -> list[float]:
+    """Discontinuities of equations: the values of a coordinate at which they compare it whatever the others are, in order."""
+    found, column = set[float](), problem.coordinates.index(coordinate)
+    for term in problem.equation_residuals():
+        sample = draw(term.place, problem.domain, 2, np.random.default_rng(0))
+        found |= set(cuts(problem, sample, at_same_jets(problem, term), column).tolist())
+    return sorted(found)
+
+
+def cuts(problem: Problem, sample: PointSet, seen: Seen, column: int) -> Tensor:
+    """The values of a coordinate at which something is compared whatever the others are, in order, ``(k,)``."""
+    low, high = problem.domain.lower[column], problem.domain.upper[column]
+    places, lines = torch.linspace(low, high, _PLACES, dtype=torch.float64), list[list[Tensor]]()
+    for number in (0, len(sample.points[0]) - 1):
+        point = sample.part(slice(number, number + 1))
+        along = point.points[0].repeat(_PLACES, 1)
+        along[:, column] = places
+        normals = None if point.normals is None else point.normals.expand(_PLACES, -1)
+        lines.append([_zeros(places, values) for values in _compared(seen, PointSet((along,), normals))])
+    found = [places[:0]]
+    for one, other in zip(*lines, strict=False):
+        near = (one[:, None] - other).abs() <= _SAME * (high - low)
+        found.append(one[near.any(1)] if len(other) else one[:0])
+    return torch.cat(found).unique()
+
+
+def _compared(seen: Seen, sample: PointSet) -> list[Tensor]:
+    """The differences of what a residual compares at points, ``(n,)`` each."""
+    (points,) = sample.points
+    with _Compared() as mode:
+        seen(points, sample.normals)
+    return [each for each in mode.found if each.shape == (len(points),)]
+
+
+def _zeros(places: Tensor, values: Tensor) -> Tensor:
+    """Zeros of what is known at places, by the secants where it changes its sign."""
+    change = torch.nonzero((values[:-1] < 0) != (values[1:] < 0))[:, 0]
+    here, there = values[change], values[change + 1]
+    return places[change] + here / (here - there) * (places[change + 1] - places[change])
+
+
+def _in_cells(problem: Problem, place: Place, sample: PointSet, seen: Seen, fixed: int) -> Points:
+    """Points of every cell, at one value of a ``fixed`` coordinate, and those to which comparisons were followed."""
+    generator, edges = np.random.default_rng(0), list[list[float]]()
+    lower, upper = problem.domain.lower, problem.domain.upper
+    for column in range(len(lower)):
+        inner = [] if column == fixed else cuts(problem, sample, seen, column).tolist()
+        edges.append([lower[column], *inner, upper[column]])
+    cells = math.prod(len(each) - 1 for each in edges)
+    made = [np.empty((0, len(lower)))]
+    for cell in itertools.product(*(itertools.pairwise(each) for each in edges)) if 1 < cells <= _CELLS else ():
+        low, high = np.transpose(cell)
+        made.append(low + (high - low) * generator.random((_EACH, len(lower))))
+    points = torch.from_numpy(np.concatenate(made))
+    if fixed >= 0:
+        points[:, fixed] = sample.points[0][0, fixed]
+    points = torch.cat([points, _followed(problem, sample, seen, fixed)])
+    domain = place.part if isinstance(place, Within) else problem.domain
+    return points if fixed >= 0 else points[torch.from_numpy(domain.distance(points.numpy()) < 0)]
+
+
+def _followed(problem: Problem, sample: PointSet, seen: Seen, fixed: int) -> Points:
+    """Direct search: points at which comparisons turn out otherwise than at all points of a sample."""
+    few = sample.part(torch.linspace(0, len(sample.points[0]) - 1, _LOOKED_AT).long().unique())
+    lower, upper = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
+    free = [column for column in range(len(lower)) if column != fixed]
+    ways = torch.cat([torch.eye(len(lower), dtype=torch.float64), -torch.eye(len(lower), dtype=torch.float64)])
+    ways = ways[[*free, *(len(lower) + column for column in free)]] * (upper - lower)
+    found = [few.points[0][:0]]
+    for number, values in enumerate(_compared(seen, few)):
+        if bool((values > 0).any() and (values <= 0).any()) or float(values.max()) == float(values.min()):
+            continue
+        sign = 1.0 if float(values[0]) > 0 else -1.0
+        places, step = few.points[0][(sign * values).argsort()[:_FOLLOWED]], 1 / 8
+
+        def away(points: Points, number: int = number, sign: float = sign) -> Tensor:
+            """How far a comparison is from turning, negative where it has."""
+            normals = None if few.normals is None else few.normals[:1].expand(len(points), -1)
+            return sign * _compared(seen, PointSet((points,), normals))[number]
+
+        for _ in range(_STEPS):
+            tried = torch.cat([places[:, None], (places[:, None] + step * ways).clamp(lower, upper)], dim=1)
+            left = away(tried.flatten(0, 1)).view(tried.shape[:2])
+            best = left.argmin(1)
+            places = tried[torch.arange(len(tried)), best]
+            if bool((left.min(1).values <= 0).any()):
+                found.append(places[left.min(1).values <= 0])
+                break
+            step = step if bool((best > 0).any()) else step / 2
+    return torch.cat(found)
