@@ -29,7 +29,7 @@ from sciml.models.bases import gauss
 from sciml.problem import Problem
 from sciml.problem.compatibility import condition_orders
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.thresholds import at_same_jets
+from sciml.problem.thresholds import at_same_jets, switched
 from sciml.slabs.nested_dissection import BlockCholesky
 from sciml.slabs.projection import Sampled, projected_on_boxes
 from sciml.slabs.system import Evaluated, Part, Site
@@ -92,6 +92,8 @@ _REACH = 8.0
 _JUMPING, _SMOOTH = 5e-3, (5 / 6) ** 2
 # How many times faster than the CPU an accelerator factors.
 _FASTER = 100.0
+# Lines along each coordinate, at most, where equations jump.
+_MOST_JUMPS = 12
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -139,10 +141,13 @@ class TileSpace:
         problem: whose domain cuts the tiles.
         model: tiles in coordinates scaled to [-1, 1].
         names: the coordinates of the tiles; the others are left at the middle of their bounds.
+        lines: between which there was one tile at first, along each coordinate; where there are none, tiles were alike.
     """
 
-    def __init__(self, problem: Problem, model: Tiles, names: Sequence[str]) -> None:
-        self.model, self.names, self.problem = model, tuple(names), problem
+    def __init__(
+        self, problem: Problem, model: Tiles, names: Sequence[str], lines: Sequence[Sequence[float]] | None = None
+    ) -> None:
+        self.model, self.names, self.problem, self._lines = model, tuple(names), problem, lines
         self.side = max(model.degrees) + _MORE_POINTS
         self._place = [problem.coordinates.index(name) for name in names]
         bounds = torch.tensor([problem.domain.bounds[name] for name in names], dtype=torch.float64)
@@ -155,8 +160,15 @@ class TileSpace:
     @staticmethod
     def laid(problem: Problem, names: Sequence[str], counts: Sequence[int], degree: int, fields: int = 1) -> TileSpace | None:
         """So many tiles along each coordinate, those that the domain meets; None where no tile has points in the domain."""
-        breaks, degrees = [np.linspace(-1, 1, count + 1).tolist() for count in counts], [degree] * len(counts)
-        return TileSpace(problem, Tiles(breaks, degrees, fields), names)._with_points()
+        breaks, degrees = [np.linspace(-1, 1, count + 1) for count in counts], [degree] * len(counts)
+        for number, name in enumerate(names):
+            # Tiles end where equations jump, and there is none of another kind beside.
+            low, high = problem.domain.bounds[name]
+            jumps = 2 * (np.array(switched(problem, name)[:_MOST_JUMPS]) - low) / (high - low) - 1
+            beside = np.abs(breaks[number][1:-1, None] - jumps).min(axis=1, initial=np.inf) < 1 / counts[number]
+            breaks[number] = np.unique([-1.0, *breaks[number][1:-1][~beside], *jumps, 1.0])
+        lines = [each.tolist() for each in breaks]
+        return TileSpace(problem, Tiles(lines, degrees, fields), names, lines)._with_points()
 
     def _with_points(self) -> TileSpace | None:
         """Those of the tiles that have some points in the domain; None where there are none."""
@@ -171,7 +183,7 @@ class TileSpace:
     def _on(self, breaks: list[list[float]], live: Sequence[int], spans: list[list[int]], higher: int = 0) -> TileSpace:
         """The same on other tiles, with polynomials of a degree higher by so much."""
         degrees = [each + higher for each in self.model.degrees]
-        return TileSpace(self.problem, Tiles(breaks, degrees, self.model.outputs, live, (), spans), self.names)
+        return TileSpace(self.problem, Tiles(breaks, degrees, self.model.outputs, live, (), spans), self.names, self._lines)
 
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles halved, and with neighbours at most twice as long.
@@ -402,8 +414,12 @@ class TileSpace:
 
     @cached_property
     def halvings(self) -> Tensor:
-        """How many times the largest tile was halved along each coordinate to make each, ``(T, D)``."""
-        return torch.log2(self.halves.amax(0) / self.halves).round().long()
+        """How many times the tiles at first were halved along each coordinate to make each, ``(T, D)``."""
+        first = self.model.halves.amax(0).expand_as(self.model.halves).clone()
+        for column, lines in enumerate(self._lines or ()):
+            edges, centers = torch.tensor(lines, dtype=torch.float64), self.model.centers[:, column].contiguous()
+            first[:, column] = (edges.diff() / 2)[torch.searchsorted(edges, centers) - 1]
+        return torch.log2(first / self.model.halves).round().long()
 
     @cached_property
     def levels(self) -> Tensor:
@@ -419,7 +435,8 @@ class TileSpace:
 
     def _along(self, points: Array, directions: Array) -> Array:
         """How many times tiles at points by all coordinates, ``(n, D)``, are halved along directions ``(n, k, D)``."""
-        halved = self.halvings[self.model.tile(self._scaled(torch.from_numpy(points)))].double()
+        shorter = torch.log2(self.halves.amax(0) / self.halves) - 1e-6
+        halved = shorter.ceil()[self.model.tile(self._scaled(torch.from_numpy(points)))]
         # A tile is as long along a direction as that coordinate lets it be which it leaves first; along a diagonal of the
         # tile it is halved as for the sides.
         found = (halved[:, None] + torch.log2(torch.from_numpy(directions)[:, :, self._place].abs())).amax(2)

@@ -18,6 +18,7 @@ from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import contradictions
 from sciml.problem.conditions import Term, jet_value
 from sciml.problem.pulses import sudden_changes
+from sciml.problem.thresholds import switched
 from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton
 from sciml.solvers.scaling import not_inflated
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
@@ -117,6 +118,12 @@ def stand_still(setup: DiscreteProblem) -> None:
     given = [block for block in setup.train if block.terms[0].place == start]
     still = replace(setup, scales=scales, weights=weights)
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
+
+
+def _jumping(problem: Problem) -> bool:
+    """Whether equations jump inside the domain, or conditions contradict each other at all times."""
+    inside = any(switched(problem, name) for name in problem.coordinates if name != problem.time)
+    return inside or bool(contradictions(problem, _JUMP, beside_start=True))
 
 
 @dataclass(frozen=True)
@@ -258,7 +265,7 @@ class TimeMarching(Strategy):
         grid = not_on_grid(problem)
         # Between the nodes of a whole side nothing resolves a jump that stays, or what is ``narrow``.
         plane = len(problem.coordinates) == _PLANE_AND_TIME
-        jumps = grid is None and plane and (narrow or bool(contradictions(problem, _JUMP, beside_start=True)))
+        jumps = grid is None and plane and (narrow or _jumping(problem))
         # Rows of a grid need as many conditions as derivatives; least squares take fewer, as of a pressure at walls, and more.
         return (TileWindows, None) if (grid or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
