@@ -120,7 +120,8 @@ def compare(*solutions: Solution, truth: Any = None, on: Any = None) -> Comparis
     Args:
         solutions: two or more, from ``fit``, ``baseline`` or ``load``, with the same fields on the same domain.
         truth: a solution or a function of the coordinates to measure errors against; by default the problem's
-            ``reference``, and where it has none the last baseline among the solutions, or else the last solution.
+            ``reference``; where it has none the last baseline among the solutions that are successes, or else the last of
+            these, and where none is one the last baseline, or else the last solution.
         on: the points to measure errors at: a dict of coordinates that broadcast, in their units, or a ``Table`` or
             DataFrame with a column for each coordinate; by default a dense grid of what lies inside the domain, and in four
             and more coordinates 65,536 low-discrepancy points.
@@ -226,8 +227,8 @@ def _truth(solutions: tuple[Solution, ...], finite: list[bool], given: Any) -> T
     sound = [each for each, good in zip(solutions, finite, strict=True) if good]
     if not sound:
         raise ProblemError(f"{BLOW_UP}; no solution has finite values at the points, and there is no reference")
-    classical = [each for each in sound if each.model is None]
-    chosen = (classical or sound)[-1]
+    # What is no success is no truth for what is one.
+    chosen = max(enumerate(sound), key=lambda each: (each[1].success, each[1].model is None, each[0]))[1]
     return Truth(f"{chosen.engine}'s solution, for want of a reference", chosen, None)
 
 

@@ -17,13 +17,14 @@ from sciml.baselines.initial_value import is_initial_value_problem, solve_initia
 from sciml.baselines.integrate import Budget
 from sciml.baselines.predictability import doubt
 from sciml.baselines.task import FAMILIES, INTEGRATORS, Solved, Task
-from sciml.diagnostics.certificate import certificate, uncertified
+from sciml.diagnostics.certificate import certificate, missed_features, uncertified
 from sciml.diagnostics.preflight import checked
 from sciml.errors import BaselineError, ProblemError
 from sciml.geometry import draw
 from sciml.problem import Initial, Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks
+from sciml.problem.narrow_features import narrow_features
 from sciml.slabs.row_layout import periodic_coordinates
 from sciml.solution import Solution, unknowns_frame
 from sciml.solvers import ResidualSystem
@@ -140,7 +141,9 @@ def baseline(
     valued = {term.name for block in blocks for term in block.terms if term.field is not None}
     # Of a prescribed value no digits are lost to derivatives.
     limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in judged.index}
-    misses = uncertified(judged, pd.Series(limits))
+    sized = judged_sizes(problem, blocks, sizes)
+    overlooked = list(missed_features(ResidualSystem(bound, found.trial, {}), blocks, sized, narrow_features(problem)))
+    misses = uncertified(judged, pd.Series(limits)) + overlooked
     message = found.message
     look = budget.seconds - budget.spent
     unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), look).why if initial else None
@@ -151,6 +154,8 @@ def baseline(
         message += f"; the residual {lost[0]!r} is not finite at some of the points between"
     else:
         message = "; ".join([message, *misses])
+    unknown = found.unknowns or np.isnan(found.error) or overlooked
+    errors = {} if unknown else dict.fromkeys(problem.fields, min(found.error, 1.0))
     return Solution(
         trial=found.trial,
         problem=problem,
@@ -172,7 +177,9 @@ def baseline(
         choices=found.choices,
         data=None if measurements is None else measurements.table,
         events=found.events,
-        estimated_error={} if found.unknowns or np.isnan(found.error) else dict.fromkeys(problem.fields, min(found.error, 1.0)),
+        estimated_error={}
+        if found.unknowns or np.isnan(found.error) or overlooked
+        else dict.fromkeys(problem.fields, min(found.error, 1.0)),
     )
 
 

@@ -14,6 +14,7 @@ from sciml._text import listed, located
 from sciml.diagnostics.estimated_error import root_mean_squares, significant
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
+from sciml.geometry import Place, PointSet
 from sciml.models import GridFunction, Tiles, Windowed
 from sciml.problem.collocation import Collocation
 from sciml.problem.observations import Observation, is_measured
@@ -117,7 +118,7 @@ class Certificate:
         setup = self.setup
         return [
             *uncertified(self.residuals, self.tolerance, _remedy(setup)),
-            *([] if self.hurried else missed_features(setup)),
+            *([] if self.hurried else missed_features(setup.rows, setup.fresh, setup.natural, setup.narrow)),
             # Where conditions are missing, what is found is one of many solutions.
             *(lacking(setup.problem) if setup.measurements is None else []),
             *_unexplained(self),
@@ -177,27 +178,28 @@ def _remedy(setup: DiscreteProblem) -> str:
     return "try more steps, more points or a larger model"
 
 
-def missed_features(setup: DiscreteProblem) -> Iterator[str]:
+def missed_features(
+    rows: ResidualSystem, blocks: Sequence[Collocation], scales: Mapping[str, float], narrow: Mapping[Place, PointSet]
+) -> Iterator[str]:
     """Undersampled data: what residuals are where their data are narrow, which a mean over all of a place hides."""
-    natural = {**setup.scales, **setup.natural}
-    for block in setup.fresh if setup.narrow else ():
-        sample, missed = setup.narrow.get(block.terms[0].place), list[str]()
+    for block in blocks if narrow else ():
+        sample, missed = narrow.get(block.terms[0].place), list[str]()
         if sample is None or any(is_measured(term.name) for term in block.terms):
             continue
         like = block.sample.points[0]
         there = sample.to(like.device, like.dtype)
-        values = setup.rows.numbers([replace(block, sample=there, weights=None)])
+        values = rows.numbers([replace(block, sample=there, weights=None)])
         for term in block.terms:
             # A source that is far larger there than elsewhere is resolved as a share of itself.
-            seen = at_same_jets(setup.problem, term)
+            seen = at_same_jets(rows.problem, term)
             own, usual = (
                 seen(each.points[0].cpu().double(), None if each.normals is None else each.normals.cpu().double())
                 for each in (sample, block.sample)
             )
-            scale = max(float((own - usual.median()).abs().max()), natural[term.name])
+            scale = max(float((own - usual.median()).abs().max()), scales[term.name])
             missed += [term.name] if not float(values[term.name].double().square().mean().sqrt()) <= _MISSED * scale else []
         if missed:
-            at = located(setup.problem.coordinates, sample.points[0][0].tolist())
+            at = located(rows.problem.coordinates, sample.points[0][0].tolist())
             yield f"what {listed(missed)} holds is narrow near {at}, and points and polynomials have to be as fine there"
 
 

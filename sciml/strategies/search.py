@@ -381,7 +381,9 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
 
 def _seen(found: Candidate) -> Candidate:
     """A candidate, which does not solve the problem where it misses narrow features of its data."""
-    if found.status in STOPPED or not found.solved or not any(missed_features(found.discrete)):
+    made = found.discrete
+    missed = missed_features(made.rows, made.fresh, {**made.scales, **made.natural}, made.narrow)
+    if found.status in STOPPED or not found.solved or not any(missed):
         return found
     return replace(found, accepted=False, solved=False, sufficient=False)
 

@@ -36,6 +36,8 @@ from sciml.typing import Array
 _SMALLEST = 1e-3
 _MOST_WINDOWS = 1000
 _MOST_MISSES = 40
+# Windows that are a while; how many times as many as there may be would be needed where nothing goes on.
+_A_WHILE, _HARDLY = 16, 4
 _SHORTER = 0.75
 _LONGER = 1.25
 # A last window may be longer by so much; windows up to so many from the end are made equal.
@@ -259,6 +261,11 @@ def _singular_at(times: Sequence[float], sizes: Array) -> float | None:
     return float(times[-1] + took[-1] * shares[-1] / (1.0 - shares[-1])) if (shares <= _SOONER).all() else None
 
 
+def _stuck(edges: Sequence[float]) -> bool:
+    """Whether windows have not become longer for a while."""
+    return len(edges) > _A_WHILE and edges[-1] - edges[-2] <= 2 * (edges[-_A_WHILE] - edges[-_A_WHILE - 1])
+
+
 Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]
 
 
@@ -322,6 +329,11 @@ def march(
             interrupted = True
             break
         over, shortest = ended(), methods[method].shortest * whole
+        if _stuck(edges) and method + 1 < len(methods):
+            # At such a pace it would not arrive: what takes over may.
+            shortest = max(shortest, (end - at) / _MOST_WINDOWS)
+        elif _stuck(edges) and (end - at) > _HARDLY * _MOST_WINDOWS * (at - edges[-2]):
+            break
         own = methods[method].target
         aim = max(target if own is None else own(), relaxed[method])
         if reached > aim and not over:
