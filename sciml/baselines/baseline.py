@@ -177,9 +177,7 @@ def baseline(
         choices=found.choices,
         data=None if measurements is None else measurements.table,
         events=found.events,
-        estimated_error={}
-        if found.unknowns or np.isnan(found.error) or overlooked
-        else dict.fromkeys(problem.fields, min(found.error, 1.0)),
+        estimated_error=errors,
     )
 
 
