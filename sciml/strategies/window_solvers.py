@@ -120,6 +120,11 @@ def stand_still(setup: DiscreteProblem) -> None:
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
 
 
+def _in_parts(problem: Problem) -> bool:
+    """Whether the domain is no box, or equations hold on parts of it."""
+    return not isinstance(problem.domain, Box) or any(isinstance(term.place, Within) for term in problem.terms())
+
+
 def _jumping(problem: Problem) -> bool:
     """Whether equations jump inside the domain, or conditions contradict each other at all times."""
     inside = any(switched(problem, name) for name in problem.coordinates if name != problem.time)
@@ -191,6 +196,7 @@ class TimeMarching(Strategy):
         if verdict.regular is not None:
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
+        far = max(verdict.at_most.values(), default=0.0) > work.options.largest_error
         doubt = f"{short}, and says nothing of later times" if short else ""
         if short and (singular := blow_up_time(found.problem, found.trial)) is not None:
             doubt += (
@@ -202,8 +208,8 @@ class TimeMarching(Strategy):
             marched.worst,
             "windows",
             reason,
-            # What is known to be far off others may solve better.
-            accepted=good and max(verdict.at_most.values(), default=0.0) <= work.options.largest_error,
+            # What is known to be far off tiles in time as well may solve better, which follow where they serve.
+            accepted=good and not (far and work.linear and _in_parts(problem)),
             solved=marched.complete,
             sufficient=good,
             status=status,
@@ -256,8 +262,7 @@ class TimeMarching(Strategy):
         self, problem: Problem, narrow: bool = False
     ) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
-        parts = any(isinstance(term.place, Within) for term in problem.terms())
-        if not isinstance(problem.domain, Box) or parts:
+        if _in_parts(problem):
             return TileWindows, not_on_tiles(problem)
         elements = not_on_elements(problem)
         if elements is None or len(problem.coordinates) == 2:
