@@ -362,7 +362,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         before, last, said = best, None, len(work.choices)
         try:
             for found in way.candidates(work if way.dense else work.on_cpu, before):
-                last = _seen(found)
+                last = _seen(found) if work.discrete.narrow else found
                 best = last if before is None or last.rank <= before.rank else before
                 if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(_reached(way, last))

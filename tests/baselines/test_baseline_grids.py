@@ -819,3 +819,36 @@ def test_constants_of_a_law_without_a_value_at_zero():
     noise = 1e-4 * np.random.default_rng(0).normal(size=30)
     found = sciml.baseline(Law(), {"x": x, "T": truth(x=x)["T"] + noise}).unknowns.loc["k"]
     assert abs(found["estimate"] - 1.7) < 4 * found["standard_error"] < 1e-2
+
+
+class Beside(sciml.Problem):
+    """Two fields that diffuse, of which one starts from a narrow pulse."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = ("u", "v")
+    conditions = (
+        sciml.Initial(
+            u=lambda x: torch.sin(torch.pi * x),
+            v=lambda x: torch.sin(torch.pi * x) + 1e3 * torch.exp(-(((x - 0.4321) / 4e-4) ** 2)),
+        ),
+        sciml.Dirichlet(u=0.0, v=0.0, on=domain.faces("x")),
+    )
+
+    @sciml.equation
+    def first(self, u, v, x, t):
+        return d(u, t) - 0.1 * d(u, x, x) - 0.1 * v
+
+    @sciml.equation
+    def second(self, v, x, t):
+        return d(v, t) - 0.1 * d(v, x, x)
+
+
+@pytest.mark.slow
+def test_what_no_node_sees_of_a_start_is_no_success_and_no_truth():
+    missed = sciml.baseline(Beside())
+    assert not missed.success
+    assert "narrow near x=0.43" in missed.message
+    assert missed.estimated_error == {}
+    right = sciml.fit(Beside())
+    assert right.success, right.message
+    assert sciml.compare(right, missed).table["remark"].iloc[0] == "taken as the truth"

@@ -490,6 +490,14 @@ def test_a_field_that_is_given_the_tail_of_a_pulse_alone_is_as_large_as_the_othe
 
 
 @pytest.mark.slow
+def test_windows_that_are_far_off_give_way_to_tiles_in_time():
+    """A pulse in a second material, where the field was zero before: 17 % off in windows."""
+    solution = sciml.fit(problem_class("wave_materials")(), seconds=120)
+    assert solution.success, solution.message
+    assert max(solution.error().values()) < 1e-5
+
+
+@pytest.mark.slow
 def test_tiles_in_time_are_refined_together():
     """The error of a pulse was carried to where it is: what is left on tiles does not say where it came from."""
     solution = sciml.fit(problem_class("wave_materials")(), strategy=Tiles())

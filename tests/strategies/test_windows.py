@@ -14,7 +14,7 @@ from problems import Robertson
 from sciml import d
 from sciml.models import MLP, Scaled, Windowed
 from sciml.strategies.prepare import prepare
-from sciml.strategies.time_marching import continued, not_in_windows, window
+from sciml.strategies.time_marching import WindowMethod, continued, march, not_in_windows, window
 
 
 class VanDerPol(sciml.Problem):
@@ -294,3 +294,65 @@ def test_windows_that_are_too_short_leave_time_for_classical_solvers():
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(sciml.SolverError, match="share must be a number above 0 and at most 1"):
         sciml.strategies.TimeMarching(share=share)
+
+
+def _paced(setup, length, reached):
+    """An attempt that reaches the target in windows of a length at most, and in longer ones misses it by far."""
+
+    def attempt(begin, end, before):
+        return setup, reached if end - begin <= length else 1.0
+
+    return attempt
+
+
+def test_windows_that_would_not_arrive_give_way_to_the_next_method():
+    setup = prepare(Fisher(), None, None, None, None, torch.float64, "cpu", 0)
+    fast = WindowMethod(_paced(setup, 1.0, 1e-9), 0.1, 1e-7, name="fast")
+    slow = WindowMethod(_paced(setup, 1e-5, 1e-5), 0.1, 1e-7, accepted=1e-3, name="slow", target=lambda: 1e-4)
+    marched = march(setup, [slow, fast], target=1e-7, ended=lambda: False)
+    assert marched.complete
+    assert marched.escalated
+    assert len(marched.setups) < 100
+
+
+def test_windows_that_would_not_arrive_end_where_nothing_takes_over():
+    setup = prepare(Fisher(), None, None, None, None, torch.float64, "cpu", 0)
+    slow = WindowMethod(_paced(setup, 1e-5, 1e-5), 0.1, 1e-7, accepted=1e-3, name="slow", target=lambda: 1e-4)
+    marched = march(setup, [slow], target=1e-7, ended=lambda: False)
+    assert not marched.complete
+    assert len(marched.setups) < 100
+
+
+class Plate(sciml.Problem):
+    """A simply supported square plate that vibrates in two modes."""
+
+    domain = sciml.Box(x=(0, 1), y=(0, 1), t=(0, 0.2))
+    fields = ("w",)
+    conditions = (
+        sciml.Initial(
+            w=lambda x, y: torch.sin(torch.pi * y) * (torch.sin(torch.pi * x) + 0.3 * torch.sin(2 * torch.pi * x)), w_t=0.0
+        ),
+        sciml.Dirichlet(w=0.0, on=domain.faces("x", "y")),
+    )
+
+    @sciml.condition(on=domain.faces("x"))
+    def no_moment(self, w, x):
+        return d(w, x, x)
+
+    @sciml.condition(on=domain.faces("y"))
+    def none_beside(self, w, y):
+        return d(w, y, y)
+
+    @sciml.equation
+    def motion(self, w, x, y, t):
+        return d(w, t, t) + d(w, x, x, x, x) + 2 * d(w, x, x, y, y) + d(w, y, y, y, y)
+
+
+@pytest.mark.slow
+def test_grids_that_do_not_arrive_give_way_to_tiles():
+    solution = sciml.fit(Plate(), seconds=120)
+    assert solution.success, solution.message
+    x, y, t = np.random.default_rng(0).random((3, 500)) * np.array([[1], [1], [0.2]])
+    first = np.sin(np.pi * x) * np.cos(2 * np.pi**2 * t)
+    exact = np.sin(np.pi * y) * (first + 0.3 * np.sin(2 * np.pi * x) * np.cos(5 * np.pi**2 * t))
+    assert np.abs(solution(x=x, y=y, t=t)["w"] - exact).max() < 1e-3

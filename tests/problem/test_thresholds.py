@@ -1,0 +1,172 @@
+"""Thresholds: what residuals compare coordinates with is found, however small what it switches on is."""
+
+import numpy as np
+import pytest
+import torch
+from candidates import workspace
+
+import sciml
+from sciml import d
+from sciml.geometry import Interior, OnFaces, draw
+from sciml.problem.narrow_features import narrow_features
+from sciml.problem.thresholds import at_same_jets, switched, with_thresholds
+from sciml.slabs.tile_space import TileSpace
+
+SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
+
+
+class Heated(sciml.Problem):
+    """A plate with a heater of some width, as a square or a disk, beside a smooth source."""
+
+    domain = SQUARE
+    fields = ("u",)
+    conditions = (sciml.Dirichlet(u=0.0, on=SQUARE.boundary),)
+    width, round = 1e-3, False
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        east, north = x - 0.3718, y - 0.6123
+        if self.round:
+            on = east**2 + north**2 < self.width**2
+        else:
+            on = (east > 0) & (east < self.width) & (north > 0) & (north < self.width)
+        return sciml.laplacian(u, x, y) + 1 + torch.where(on, self.width**-2, 0.0).to(x)
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("width", [1e-2, 1e-3, 1e-5])
+def test_a_heater_between_fifty_thousand_points_is_seen(width, disk):
+    points = narrow_features(type("Small", (Heated,), {"width": width, "round": disk})())[Interior()].points[0]
+    assert len(points)
+    assert (points - torch.tensor([0.3718, 0.6123])).abs().max() < width
+
+
+class Strip(sciml.Problem):
+    """A flux through a small part of two walls."""
+
+    domain = SQUARE
+    fields = ("u",)
+    conditions = (
+        sciml.Dirichlet(u=0.0, on=SQUARE.faces("x")),
+        sciml.Neumann(u=lambda x: torch.where((x > 0.4321) & (x < 0.43215), 1e4, 0.0).to(x), on=SQUARE.faces("y")),
+    )
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        return sciml.laplacian(u, x, y) + 1
+
+
+def test_what_is_switched_on_a_small_part_of_a_wall_is_seen_there():
+    found = narrow_features(Strip())[OnFaces(tuple(SQUARE.sides[2:]))]
+    (points,), (lower, upper) = found.points, found.faces
+    assert lower
+    assert upper
+    assert ((points[:, 0] > 0.4321) & (points[:, 0] < 0.43215)).all()
+    assert points[:lower, 1].eq(0).all()
+    assert points[lower:, 1].eq(1).all()
+    assert found.normals is not None
+    assert len(found.normals) == len(points)
+
+
+def test_the_places_of_comparisons_are_exact_and_those_that_move_are_none():
+    assert switched(Heated(), "x") == pytest.approx([0.3718, 0.3728], abs=1e-12)
+    assert switched(Heated(), "y") == pytest.approx([0.6123, 0.6133], abs=1e-12)
+    assert switched(type("Round", (Heated,), {"round": True})(), "x") == []
+
+
+class Smooth(sciml.Problem):
+    domain = SQUARE
+    fields = ("u",)
+    conditions = (sciml.Dirichlet(u=0.0, on=SQUARE.boundary),)
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        # What compares fields says nothing of places.
+        return sciml.laplacian(u, x, y) + torch.where(u > 0, u, 0.0) + torch.sin(x)
+
+
+def test_a_residual_that_compares_no_coordinates_has_the_points_that_it_had():
+    problem = Smooth()
+    term = next(each for each in problem.terms() if each.name == "balance")
+    sample = draw(term.place, problem.domain, 100, np.random.default_rng(0))
+    assert torch.equal(with_thresholds(problem, term.place, sample, at_same_jets(problem, term)).points[0], sample.points[0])
+    assert switched(problem, "x") == []
+
+
+def test_tiles_end_where_an_equation_jumps_and_count_halvings_from_there():
+    space = TileSpace.laid(type("Wide", (Heated,), {"width": 0.1})(), ("x", "y"), (4, 4), 4)
+    (east, north) = ((each + 1) / 2 for each in space.model.breaks)
+    assert all(any(abs(east - place) < 1e-12) for place in (0.3718, 0.4718))
+    assert all(any(abs(north - place) < 1e-12) for place in (0.6123, 0.7123))
+    assert not space.halvings.any()
+    marked = torch.zeros(len(space.model.live), dtype=torch.bool)
+    marked[0] = True
+    assert space.finer(marked).halvings.max() == 1
+
+
+class Wire(sciml.Problem):
+    """A thin wire that heats a rod until nothing changes any more."""
+
+    domain = sciml.Interval(x=(0, 1)) * sciml.Interval(t=(0, 2))
+    fields = ("u",)
+    conditions = (sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x")))
+    begin, end = 0.3718, 0.3719
+
+    @sciml.equation
+    def balance(self, u, x, t):
+        on = (x > self.begin) & (x < self.end)
+        return d(u, t) - d(u, x, x) - torch.where(on, 1 / (self.end - self.begin), 0.0).to(x)
+
+
+@pytest.mark.slow
+def test_a_wire_that_heats_a_rod_is_solved():
+    solution = sciml.fit(Wire())
+    assert solution.success, solution.message
+    x = np.linspace(0, 1, 201)
+    middle = (Wire.begin + Wire.end) / 2
+    steady = np.minimum(x * (1 - middle), middle * (1 - x))
+    apart = np.abs(x - middle) > 1e-3
+    assert np.abs(solution(x=x, t=2.0)["u"] - steady)[apart].max() < 1e-6
+
+
+class Switched(sciml.Problem):
+    """A heater of a part of a plate, from zero on."""
+
+    domain = SQUARE * sciml.Interval(t=(0, 0.5))
+    fields = ("u",)
+    conditions = (sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0, on=domain.faces("x", "y")))
+    begin, end = 0.2718, 0.5718
+
+    @sciml.equation
+    def balance(self, u, x, y, t):
+        on = (x > self.begin) & (x < self.end) & (y > self.begin) & (y < self.end)
+        return d(u, t) - 0.1 * sciml.laplacian(u, x, y) - torch.where(on, 1.0, 0.0).to(x)
+
+    def exact(self, x, y, t):
+        """By the eigenfunctions of the square."""
+        n = np.arange(1, 400) * np.pi
+        shares = 2 * (np.cos(n * self.begin) - np.cos(n * self.end)) / n
+        rates = 0.1 * (n[:, None] ** 2 + n**2)
+        weights = np.outer(shares, shares) * -np.expm1(-rates * t) / rates
+        return np.einsum("pi,ij,pj->p", np.sin(np.outer(x, n)), weights, np.sin(np.outer(y, n)))
+
+
+@pytest.mark.slow
+def test_a_heater_of_a_part_of_a_plate_is_solved_on_tiles_that_end_there():
+    solution = sciml.fit(Switched())
+    assert solution.success, solution.message
+    assert "polynomials on cut tiles" in " ".join(solution.choices)
+    x, y = np.random.default_rng(0).random((2, 300))
+    for t in (0.1, 0.5):
+        exact = Switched().exact(x, y, t)
+        assert np.linalg.norm(solution(x=x, y=y, t=t)["u"] - exact) < 1e-4 * np.linalg.norm(exact)
+
+
+def test_a_candidate_that_misses_narrow_data_does_not_solve_the_problem():
+    from sciml.strategies.search import search
+    from sciml.strategies.spectral import Spectral
+
+    found = search([Spectral((12, 12))], workspace(Heated()))
+    assert found is not None
+    assert not found.solved
+    assert not found.accepted
