@@ -172,7 +172,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         hurried = True
         issued = Certificate.issue(setup, options.tolerance, hurried=hurried)
     # What was learned is judged by what it was learned from, and by the distance from that.
-    setup = issued.setup
+    setup = replace(setup, scales=issued.setup.scales, natural=issued.setup.natural)
     judged = issued if best.teacher is None else Certificate.issue(best.teacher, options.tolerance, hurried=hurried)
     inference = judged.inference
     if not best.ended and (lost := issued.not_finite()):

@@ -11,7 +11,7 @@ import scipy
 import torch
 
 from sciml._text import listed, located
-from sciml.diagnostics.estimated_error import root_mean_squares, significant
+from sciml.diagnostics.estimated_error import natural_sizes, root_mean_squares, significant
 from sciml.diagnostics.smoothness import hidden_step, jump_differentiated, jumps_differentiated
 from sciml.diagnostics.well_posedness import lacking
 from sciml.geometry import Place, PointSet
@@ -154,7 +154,9 @@ def _sized_about(setup: DiscreteProblem) -> DiscreteProblem:
     """The set-up with sizes of residuals that are natural about its trial function."""
     inside = [block.sample.points[0] for block in setup.fresh if block.terms[0].name in setup.problem.equations]
     points = torch.cat(inside or [block.sample.points[0] for block in setup.fresh])
-    sizes = significant(root_mean_squares(setup.problem, points, predicted(setup.trial, points)).tolist(), setup.trial)
+    found = root_mean_squares(setup.problem, points, predicted(setup.trial, points)).tolist()
+    # A field that is nearly everywhere next to nothing is as large as it may be.
+    sizes = list(map(max, significant(found, setup.trial), natural_sizes(setup.trial, len(found))))
     before = {**setup.scales, **setup.natural}
     natural = not_inflated(before, setup.rows, setup.fresh, sizes)
     smaller = {name: size for name, size in natural.items() if size < before[name]}

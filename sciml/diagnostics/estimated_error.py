@@ -336,11 +336,11 @@ def significant(sizes: Sequence[float], trial: Any = None) -> list[float]:
     It is not zero where it is as large as is natural for it, such as volts beside a number of ions.
     """
     largest = max(sizes, default=0.0)
-    usual = [min(each, largest) or largest for each in _natural(trial, len(sizes))]
+    usual = [min(each, largest) or largest for each in natural_sizes(trial, len(sizes))]
     return [(size if size > _ROUNDING * own else largest) or 1.0 for size, own in zip(sizes, usual, strict=True)]
 
 
-def _natural(trial: Any, count: int) -> list[float]:
+def natural_sizes(trial: Any, count: int) -> list[float]:
     """The natural sizes of the fields of a trial function, or zeros where they are not known."""
     scaled = getattr(trial, "windows", [trial])[0]
     return scaled.scale.tolist() if hasattr(scaled, "scale") else [0.0] * count
@@ -370,7 +370,7 @@ def relative_errors(errors: Sequence[float], sizes: Sequence[float], trial: Any)
         own = error / size
         return own if own <= _ALL_ERROR else min(own, error / max(size, NEXT_TO_NOTHING * usual))
 
-    return [of(*each) for each in zip(errors, significant(sizes, trial), _natural(trial, len(sizes)), strict=True)]
+    return [of(*each) for each in zip(errors, significant(sizes, trial), natural_sizes(trial, len(sizes)), strict=True)]
 
 
 def missed(errors: Mapping[str, float], limit: float) -> list[str]:

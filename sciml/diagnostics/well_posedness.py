@@ -370,7 +370,7 @@ class _System:
                 )
             elif (
                 faces
-                and given + tied < takes[name] - max(map(self._standing, faces))
+                and given + tied < takes[name] - min(map(self._standing, faces))
                 and not (measured or lacks or any(map(self.degenerate, faces)))
             ):
                 found.append(f"too few conditions on the two faces of {name}: {count} {given or 'none'}")
@@ -438,7 +438,7 @@ class _System:
 
         def rank(table: dict[Jet, Tensor]) -> int:
             at = Evaluation.of(bound, sample.points, [RandomJets(len(points), table=table)], sample.normals)
-            found = torch.zeros(len(points), len(self.fields), len(self.fields), dtype=torch.float64)
+            found = torch.zeros(len(points), len(self.equations), len(self.fields), dtype=torch.float64)
             for row, each in enumerate(self.equations):
                 for (field, index), slope in linearize(each.term, at).jets.items():
                     if index == (side.coordinate,):

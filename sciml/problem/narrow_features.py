@@ -112,9 +112,13 @@ def _kept(sample: PointSet, rare: Tensor) -> PointSet:
 def _together(kept: Sequence[PointSet]) -> PointSet:
     """The rare points of several residuals of a place, side by side."""
 
+    def in_turn(side: Sequence[Tensor]) -> Tensor:
+        # Whoever takes the first of them sees all.
+        return torch.cat([*side])[torch.cat([torch.arange(len(own)) for own in side]).argsort(stable=True)]
+
     def one(parts: Sequence[Tensor]) -> Tensor:
-        sides = zip(*(own.split(each.faces) for own, each in zip(parts, kept, strict=True)), strict=True)
-        return torch.cat([part for side in sides for part in side])
+        split = (own.split(each.faces) for own, each in zip(parts, kept, strict=True))
+        return torch.cat([in_turn(side) for side in zip(*split, strict=True)])
 
     normals = [each.normals for each in kept if each.normals is not None]
     counts = tuple(map(sum, zip(*(each.faces for each in kept), strict=True)))

@@ -8,9 +8,12 @@ into cells, and some points of each see what each is like. A comparison that com
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from sciml.errors import SciMLError
 from sciml.geometry import Face, Interior, OnFaces, Place, PointSet, Within, draw
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
@@ -29,8 +33,10 @@ _COMPARISONS = {"gt", "lt", "ge", "le", "greater", "less", "greater_equal", "les
 _OF_ONE = {"sign", "sgn", "heaviside"}
 # Places along a line on which zeros are looked for; how near those of two lines are that are the same, as a share of the line.
 _PLACES, _SAME = 257, 1e-9
-# Cells at most, and points of each; points a comparison is looked at, the best that are followed, and steps of each.
-_CELLS, _EACH, _LOOKED_AT, _FOLLOWED, _STEPS = 2048, 8, 4096, 8, 120
+# What is zero of a difference that is linear; how often a place is halved; places at most at which equations jump.
+_LINEAR, _BISECTIONS, _MOST = 1e-13, 48, 16
+# Cells at most, points of each, and of all; points a comparison is looked at, the best that are followed, and their steps.
+_CELLS, _EACH, _ADDED, _LOOKED_AT, _FOLLOWED, _STEPS = 2048, 8, 1000, 4096, 8, 120
 
 Seen = Callable[[Points, Tensor | None], Tensor]
 
@@ -56,11 +62,18 @@ class _Compared(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        name = getattr(func, "__name__", "").strip("_")
-        pair = args[:2] if name in _COMPARISONS else (args[0], 0.0) if name in _OF_ONE else None
-        if pair is not None and any(isinstance(each, Tensor) and each.is_floating_point() for each in pair):
-            self.found.append(torch.as_tensor(pair[0] - pair[1]).detach())
-        return func(*args, **(kwargs or {}))
+        name, given = getattr(func, "__name__", "").strip("_"), kwargs or {}
+        values = [*args, *(given[each] for each in ("input", "self", "other") if each in given)]
+        if name in _OF_ONE:
+            values[1:] = [0.0]
+        if (name in _COMPARISONS or name in _OF_ONE) and len(values) == 2 and all(map(_is_real, values)):
+            self.found.append(torch.as_tensor(values[0] - values[1]).detach())
+        return func(*args, **given)
+
+
+def _is_real(value: Any) -> bool:
+    """Whether something is a number, or a tensor of real ones."""
+    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, numbers.Real)
 
 
 def with_thresholds(problem: Problem, place: Place, sample: PointSet, seen: Seen) -> PointSet:
@@ -81,7 +94,7 @@ def with_thresholds(problem: Problem, place: Place, sample: PointSet, seen: Seen
     for side, count in zip(sides, sample.faces or (len(sample.points[0]),), strict=True):
         own = sample.part(slice(first, first + count))
         fixed = -1 if side is None else problem.coordinates.index(side.coordinate)
-        added = _in_cells(problem, place, own, seen, fixed)
+        added = _in_cells(problem, place, own, seen, fixed) if count else own.points[0]
         parts += [added, own.points[0]]
         counts.append(len(added) + count)
         if own.normals is not None:
@@ -91,12 +104,17 @@ def with_thresholds(problem: Problem, place: Place, sample: PointSet, seen: Seen
 
 
 def switched(problem: Problem, coordinate: str) -> list[float]:
-    """Discontinuities of equations: the values of a coordinate at which they compare it whatever the others are, in order."""
-    found, column = set[float](), problem.coordinates.index(coordinate)
-    for term in problem.equation_residuals():
+    """Discontinuities of equations: the values of a coordinate at which they compare it whatever the others are, in order.
+
+    None where there are very many, or where unknown constants may move them.
+    """
+    column, found = problem.coordinates.index(coordinate), [torch.zeros(0, dtype=torch.float64)]
+    for term in problem.equation_residuals() if not problem.unknowns else ():
         sample = draw(term.place, problem.domain, 2, np.random.default_rng(0))
-        found |= set(cuts(problem, sample, at_same_jets(problem, term), column).tolist())
-    return sorted(found)
+        with contextlib.suppress(SciMLError):
+            found.append(cuts(problem, sample, at_same_jets(problem, term), column))
+    apart = _apart(torch.cat(found), problem.domain.lower[column], problem.domain.upper[column]).tolist()
+    return apart if len(apart) <= _MOST else []
 
 
 def cuts(problem: Problem, sample: PointSet, seen: Seen, column: int) -> Tensor:
@@ -104,16 +122,29 @@ def cuts(problem: Problem, sample: PointSet, seen: Seen, column: int) -> Tensor:
     low, high = problem.domain.lower[column], problem.domain.upper[column]
     places, lines = torch.linspace(low, high, _PLACES, dtype=torch.float64), list[list[Tensor]]()
     for number in (0, len(sample.points[0]) - 1):
-        point = sample.part(slice(number, number + 1))
-        along = point.points[0].repeat(_PLACES, 1)
-        along[:, column] = places
-        normals = None if point.normals is None else point.normals.expand(_PLACES, -1)
-        lines.append([_zeros(places, values) for values in _compared(seen, PointSet((along,), normals))])
+        along = partial(_along, seen, sample.part(slice(number, number + 1)), column)
+        lines.append([_zeros(places, values, along, which) for which, values in enumerate(along(places))])
     found = [places[:0]]
-    for one, other in zip(*lines, strict=False):
+    # What is compared here and there alone is not the same comparison.
+    for one, other in zip(*lines, strict=True) if len(lines[0]) == len(lines[1]) else ():
         near = (one[:, None] - other).abs() <= _SAME * (high - low)
         found.append(one[near.any(1)] if len(other) else one[:0])
-    return torch.cat(found).unique()
+    return _apart(torch.cat(found), low, high)
+
+
+def _apart(places: Tensor, low: float, high: float) -> Tensor:
+    """Places in order, without those that lie at the ends, or at the one before."""
+    places, least = places.sort().values, _SAME * (high - low)
+    inside = (places > low + least) & (places < high - least)
+    return places[inside & (places.diff(prepend=places.new_tensor([-math.inf])) > least)]
+
+
+def _along(seen: Seen, point: PointSet, column: int, places: Tensor) -> list[Tensor]:
+    """The differences of what is compared at a point moved along a coordinate, ``(k,)`` each."""
+    moved = point.points[0].repeat(len(places), 1)
+    moved[:, column] = places
+    normals = None if point.normals is None else point.normals.expand(len(places), -1)
+    return _compared(seen, PointSet((moved,), normals))
 
 
 def _compared(seen: Seen, sample: PointSet) -> list[Tensor]:
@@ -124,11 +155,21 @@ def _compared(seen: Seen, sample: PointSet) -> list[Tensor]:
     return [each for each in mode.found if each.shape == (len(points),)]
 
 
-def _zeros(places: Tensor, values: Tensor) -> Tensor:
-    """Zeros of what is known at places, by the secants where it changes its sign."""
+def _zeros(places: Tensor, values: Tensor, along: Callable[[Tensor], list[Tensor]], which: int) -> Tensor:
+    """Zeros of one of the differences: the secants' where that is linear, else by bisection."""
     change = torch.nonzero((values[:-1] < 0) != (values[1:] < 0))[:, 0]
-    here, there = values[change], values[change + 1]
-    return places[change] + here / (here - there) * (places[change + 1] - places[change])
+    low, high, here, there = places[change], places[change + 1], values[change], values[change + 1]
+    secant = low + here / (here - there) * (high - low)
+    found = along(secant) if len(change) else []
+    if len(found) <= which or bool((found[which].abs() <= _LINEAR * values.abs().max()).all()):
+        return secant
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if len(found := along(middle)) <= which:
+            return secant
+        before = (found[which] < 0) == (here < 0)
+        low, high = torch.where(before, middle, low), torch.where(before, high, middle)
+    return (low + high) / 2
 
 
 def _in_cells(problem: Problem, place: Place, sample: PointSet, seen: Seen, fixed: int) -> Points:
@@ -139,16 +180,18 @@ def _in_cells(problem: Problem, place: Place, sample: PointSet, seen: Seen, fixe
         inner = [] if column == fixed else cuts(problem, sample, seen, column).tolist()
         edges.append([lower[column], *inner, upper[column]])
     cells = math.prod(len(each) - 1 for each in edges)
-    made = [np.empty((0, len(lower)))]
-    for cell in itertools.product(*(itertools.pairwise(each) for each in edges)) if 1 < cells <= _CELLS else ():
+    made, each = [np.empty((0, len(lower)))], max(1, min(_EACH, _ADDED // cells))
+    for cell in itertools.product(*map(itertools.pairwise, edges)) if 1 < cells <= _CELLS else ():
         low, high = np.transpose(cell)
-        made.append(low + (high - low) * generator.random((_EACH, len(lower))))
-    points = torch.from_numpy(np.concatenate(made))
+        made.append(low + (high - low) * generator.random((each, len(lower))))
+    # Whoever takes the first of them sees all cells.
+    points = torch.from_numpy(generator.permutation(np.concatenate(made)))
     if fixed >= 0:
         points[:, fixed] = sample.points[0][0, fixed]
     points = torch.cat([points, _followed(problem, sample, seen, fixed)])
     domain = place.part if isinstance(place, Within) else problem.domain
-    return points if fixed >= 0 else points[torch.from_numpy(domain.distance(points.numpy()) < 0)]
+    distance = torch.from_numpy(domain.distance(points.numpy()))
+    return points[distance < 0 if fixed < 0 else distance <= _SAME * domain.thickness]
 
 
 def _followed(problem: Problem, sample: PointSet, seen: Seen, fixed: int) -> Points:
@@ -165,14 +208,16 @@ def _followed(problem: Problem, sample: PointSet, seen: Seen, fixed: int) -> Poi
         sign = 1.0 if float(values[0]) > 0 else -1.0
         places, step = few.points[0][(sign * values).argsort()[:_FOLLOWED]], 1 / 8
 
-        def away(points: Points, number: int = number, sign: float = sign) -> Tensor:
-            """How far a comparison is from turning, negative where it has."""
-            normals = None if few.normals is None else few.normals[:1].expand(len(points), -1)
-            return sign * _compared(seen, PointSet((points,), normals))[number]
-
         for _ in range(_STEPS):
             tried = torch.cat([places[:, None], (places[:, None] + step * ways).clamp(lower, upper)], dim=1)
-            left = away(tried.flatten(0, 1)).view(tried.shape[:2])
+            flat = tried.flatten(0, 1)
+            normals = None if few.normals is None else few.normals[:1].expand(len(flat), -1)
+            compared = _compared(seen, PointSet((flat,), normals))
+            if len(compared) <= number:
+                # Other points are asked for other things.
+                break
+            # How far it is from turning, negative where it has.
+            left = sign * compared[number].view(tried.shape[:2])
             best = left.argmin(1)
             places = tried[torch.arange(len(tried)), best]
             if bool((left.min(1).values <= 0).any()):

@@ -92,8 +92,6 @@ _REACH = 8.0
 _JUMPING, _SMOOTH = 5e-3, (5 / 6) ** 2
 # How many times faster than the CPU an accelerator factors.
 _FASTER = 100.0
-# Lines along each coordinate, at most, where equations jump.
-_MOST_JUMPS = 12
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -141,13 +139,14 @@ class TileSpace:
         problem: whose domain cuts the tiles.
         model: tiles in coordinates scaled to [-1, 1].
         names: the coordinates of the tiles; the others are left at the middle of their bounds.
-        lines: between which there was one tile at first, along each coordinate; where there are none, tiles were alike.
+        jumps: where tiles end along each coordinate, for equations jump there; they are looked for where not given.
     """
 
     def __init__(
-        self, problem: Problem, model: Tiles, names: Sequence[str], lines: Sequence[Sequence[float]] | None = None
+        self, problem: Problem, model: Tiles, names: Sequence[str], jumps: Sequence[Sequence[float]] | None = None
     ) -> None:
-        self.model, self.names, self.problem, self._lines = model, tuple(names), problem, lines
+        self.model, self.names, self.problem = model, tuple(names), problem
+        self._jumps = [switched(problem, name) for name in names] if jumps is None else jumps
         self.side = max(model.degrees) + _MORE_POINTS
         self._place = [problem.coordinates.index(name) for name in names]
         bounds = torch.tensor([problem.domain.bounds[name] for name in names], dtype=torch.float64)
@@ -160,15 +159,16 @@ class TileSpace:
     @staticmethod
     def laid(problem: Problem, names: Sequence[str], counts: Sequence[int], degree: int, fields: int = 1) -> TileSpace | None:
         """So many tiles along each coordinate, those that the domain meets; None where no tile has points in the domain."""
-        breaks, degrees = [np.linspace(-1, 1, count + 1) for count in counts], [degree] * len(counts)
-        for number, name in enumerate(names):
-            # Tiles end where equations jump, and there is none of another kind beside.
+        breaks, jumps = list[list[float]](), [switched(problem, name) for name in names]
+        for name, count, own in zip(names, counts, jumps, strict=True):
             low, high = problem.domain.bounds[name]
-            jumps = 2 * (np.array(switched(problem, name)[:_MOST_JUMPS]) - low) / (high - low) - 1
-            beside = np.abs(breaks[number][1:-1, None] - jumps).min(axis=1, initial=np.inf) < 1 / counts[number]
-            breaks[number] = np.unique([-1.0, *breaks[number][1:-1][~beside], *jumps, 1.0])
-        lines = [each.tolist() for each in breaks]
-        return TileSpace(problem, Tiles(lines, degrees, fields), names, lines)._with_points()
+            edges = [-1.0, *(2 * (np.array(own) - low) / (high - low) - 1), 1.0]
+            # As many between two jumps as are about as long as elsewhere.
+            several = ((low, high, max(1, round(count * (high - low) / 2))) for low, high in itertools.pairwise(edges))
+            breaks.append(
+                [*np.concatenate([np.linspace(low, high, many + 1)[:-1] for low, high, many in several]).tolist(), 1.0]
+            )
+        return TileSpace(problem, Tiles(breaks, [degree] * len(counts), fields), names, jumps)._with_points()
 
     def _with_points(self) -> TileSpace | None:
         """Those of the tiles that have some points in the domain; None where there are none."""
@@ -183,7 +183,7 @@ class TileSpace:
     def _on(self, breaks: list[list[float]], live: Sequence[int], spans: list[list[int]], higher: int = 0) -> TileSpace:
         """The same on other tiles, with polynomials of a degree higher by so much."""
         degrees = [each + higher for each in self.model.degrees]
-        return TileSpace(self.problem, Tiles(breaks, degrees, self.model.outputs, live, (), spans), self.names, self._lines)
+        return TileSpace(self.problem, Tiles(breaks, degrees, self.model.outputs, live, (), spans), self.names, self._jumps)
 
     def finer(self, marked: Tensor) -> TileSpace:
         """The same with marked tiles halved, and with neighbours at most twice as long.
@@ -414,12 +414,14 @@ class TileSpace:
 
     @cached_property
     def halvings(self) -> Tensor:
-        """How many times the tiles at first were halved along each coordinate to make each, ``(T, D)``."""
-        first = self.model.halves.amax(0).expand_as(self.model.halves).clone()
-        for column, lines in enumerate(self._lines or ()):
-            edges, centers = torch.tensor(lines, dtype=torch.float64), self.model.centers[:, column].contiguous()
-            first[:, column] = (edges.diff() / 2)[torch.searchsorted(edges, centers) - 1]
-        return torch.log2(first / self.model.halves).round().long()
+        """How many times the largest tile between two jumps was halved along each coordinate to make each, ``(T, D)``."""
+        first = torch.empty_like(self.halves)
+        for column, jumps in enumerate(self._jumps):
+            places = (self._center + self._half * self.model.centers)[:, column].contiguous()
+            part = torch.searchsorted(torch.tensor(jumps, dtype=torch.float64), places)
+            largest = torch.zeros(len(jumps) + 1, dtype=torch.float64)
+            first[:, column] = largest.scatter_reduce_(0, part, self.halves[:, column], "amax")[part]
+        return torch.log2(first / self.halves).round().long()
 
     @cached_property
     def levels(self) -> Tensor:

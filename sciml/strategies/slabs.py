@@ -616,7 +616,7 @@ class ElementWindows(SlabAttempt):
         self._degree = max(_DEGREE, 4 * self._smooth)
         low, high = problem.domain.bounds[self._space]
         breaks, column = np.linspace(low, high, _FIRST + 1), problem.coordinates.index(self._space)
-        jumps = np.array(switched(problem, self._space)[:_FIRST])
+        jumps = np.array(switched(problem, self._space))
         # Where equations jump elements end, and none of another kind beside one.
         beside = np.abs(breaks[1:-1, None] - jumps).min(axis=1, initial=np.inf) < (high - low) / (2 * _FIRST)
         breaks = np.unique([low, *breaks[1:-1][~beside], *jumps, high])
