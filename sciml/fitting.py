@@ -196,7 +196,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         at_most = {} if best.doubt else {name: min(1.0, each) for name, each in best.at_most.items()}
         known = estimated_error(setup, options.seed, best.residual, at_most) if alone else ErrorEstimate(at_most)
     errors = known.errors
-    reasons = [*([best.doubt] if best.doubt else []), *judged.reasons, *missed(errors, options.largest_error)]
+    # The search may have found what the certificate finds.
+    doubts = dict.fromkeys(filter(None, [best.doubt, *judged.reasons]))
+    reasons = [*doubts, *missed(errors, options.largest_error)]
     # What the noise of measurements adds is an error of the answer, and none of the way it was found; where equations do not
     # hold it says nothing alone.
     noise = best.scatter if spread is None else scattered(setup.problem, setup.trial, spread, options.seed)

@@ -383,16 +383,17 @@ def _seen(found: Candidate) -> Candidate:
     """A candidate, which does not solve the problem where it misses narrow features of its data."""
     made = found.discrete
     missed = missed_features(made.rows, made.fresh, {**made.scales, **made.natural}, made.narrow)
-    if found.status in STOPPED or not found.solved or not any(missed):
+    if found.status in STOPPED or not found.solved or not (said := next(missed, "")):
         return found
-    return replace(found, accepted=False, solved=False, sufficient=False)
+    return replace(found, accepted=False, solved=False, sufficient=False, doubt=said)
 
 
 def _reached(way: Strategy, last: Candidate | None) -> str:
     """What a strategy came to, for ``Solution.choices``."""
     if last is None:
         return f"{way.name}: nothing to add"
-    return f"{way.name}: residual {last.residual:.1e}{'' if last.solved else ', not all of the problem'}"
+    why = "" if last.solved else f", not all of the problem{last.doubt and f': {last.doubt}'}"
+    return f"{way.name}: residual {last.residual:.1e}{why}"
 
 
 def _as_it_ended(best: Candidate, last: Candidate, log: Log) -> Candidate:

@@ -618,3 +618,6 @@ def test_what_a_fluid_carries_along_a_wall_that_holds_it_enters_nowhere():
     # An open end lets the tracer in, and a wall alone says nothing of the waves at the other one.
     assert any("too few conditions" in each for each in warnings_of(sciml.Dirichlet(u=0.1, on=channel.faces("x"))))
     assert len(warnings_of(sciml.Dirichlet(u=0.0, on=channel.face(x=0)))) == 1
+    # What flows in from the other end has a value there.
+    inflow = sciml.Dirichlet(u=0.0, on=channel.face(x=0)), sciml.Dirichlet(u=lambda t: -0.1 * t, on=channel.face(x=1))
+    assert any("too few conditions" in each for each in warnings_of(*inflow))

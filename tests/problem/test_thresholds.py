@@ -11,6 +11,8 @@ from sciml.geometry import Interior, OnFaces, draw
 from sciml.problem.narrow_features import narrow_features
 from sciml.problem.thresholds import at_same_jets, switched, with_thresholds
 from sciml.slabs.tile_space import TileSpace
+from sciml.strategies import Spectral
+from sciml.strategies.search import search
 
 SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 
@@ -118,6 +120,78 @@ class Wire(sciml.Problem):
         return d(u, t) - d(u, x, x) - torch.where(on, 1 / (self.end - self.begin), 0.0).to(x)
 
 
+def _compared(residual, **settings):
+    """A problem in a square whose source compares what it may."""
+    equation = sciml.equation(lambda self, u, x, y: sciml.laplacian(u, x, y) + residual(x, y))
+    return type("Compared", (Smooth,), {"balance": equation, **settings})()
+
+
+@pytest.mark.parametrize(
+    ("residual", "places"),
+    [
+        (lambda x, y: torch.where(torch.gt(x, other=0.3), 1.0, 0.0).to(x), [0.3]),
+        (lambda x, y: torch.sign(input=x - 0.3), [0.3]),
+        (lambda x, y: torch.where((x > 0.3) & (10 * x > 3), 1.0, 0.0).to(x), [0.3]),
+        (lambda x, y: torch.where((x - 0.5) ** 2 < 0.01, 1.0, 0.0).to(x), [0.4, 0.6]),
+        (lambda x, y: torch.where((x > 0.3) == (y > 2), 1.0, 0.0).to(x), [0.3]),
+        (lambda x, y: torch.where(x <= 1.0, 1.0, 0.0).to(x), []),
+        (lambda x, y: torch.where(x > 0.3 * y, 1.0, 0.0).to(x), []),
+        (lambda x, y: torch.where(x > 0.3, 1.0, 0.0).to(x) if bool(y.max() > 0.9) else 0.0 * x, []),
+        (lambda x, y: sum(torch.where(x > k / 40, 1.0, 0.0).to(x) for k in range(1, 40)), []),
+    ],
+)
+def test_whatever_is_compared_leaves_the_equation_as_it_is(residual, places):
+    assert switched(_compared(residual), "x") == pytest.approx(places, abs=1e-12)
+
+
+def test_an_equation_that_asks_some_points_alone_is_no_error():
+    def residual(x, y):
+        rare = torch.where(x**2 + y**2 < -1e-9, 1.0, 0.0).to(x)
+        return torch.where(x > -5, 1.0, 0.0).to(x) + rare if len(x) > 1000 else rare
+
+    assert narrow_features(_compared(residual)) == {}
+
+
+def test_constants_that_are_looked_for_are_no_places():
+    moved = sciml.equation(lambda self, u, x, y: sciml.laplacian(u, x, y) + torch.where(x > self.a, 1.0, 0.0).to(x))
+    assert switched(type("Moved", (Smooth,), {"balance": moved, "a": sciml.Unknown(0.3)})(), "x") == []
+
+
+def test_what_is_seen_of_a_start_lies_in_the_domain():
+    disk = sciml.Disk((0, 0), 1)
+    domain = disk * sciml.Interval(t=(0, 0.1))
+
+    def start(corner):
+        inside = lambda z: (z > corner) & (z < corner + 3e-3)  # noqa: E731
+        value = lambda x, y: 1 - x**2 - y**2 + torch.where(inside(x) & inside(y), 5.0, 0.0).to(x)  # noqa: E731
+        conditions = [sciml.Initial(u=value), sciml.Dirichlet(u=0.0, on=domain.boundary)]
+        heat = sciml.equation(lambda self, u, x, y, t: d(u, t) - 0.1 * sciml.laplacian(u, x, y))
+        return type("Start", (sciml.Problem,), {"domain": domain, "fields": ["u"], "conditions": conditions, "heat": heat})()
+
+    assert narrow_features(start(0.9)) == {}
+    (found,) = narrow_features(start(0.3)).values()
+    assert (found.points[0][:, :2] > 0.3).all()
+
+
+def test_all_heaters_and_fields_have_their_share_of_points():
+    places = torch.arange(1, 14, dtype=torch.float64) / 14
+
+    def heaters(x, y):
+        on = [(x > p) & (x < p + 1e-3) & (y > p) & (y < p + 1e-3) for p in places.tolist()]
+        return torch.where(torch.stack(on).any(0), 1e6, 0.0).to(x)
+
+    points = narrow_features(_compared(heaters))[Interior()].points[0]
+    assert all(bool((abs(points[:, 0] - place) < 2e-3).any()) for place in places)
+
+
+def test_tiles_of_a_model_know_where_equations_jump():
+    heated = Heated()
+    space = TileSpace.laid(heated, ("x", "y"), (3, 3), 4)
+    again = TileSpace(heated, space.model, ("x", "y"))
+    assert not again.halvings.any()
+    assert not again.singular
+
+
 @pytest.mark.slow
 def test_a_wire_that_heats_a_rod_is_solved():
     solution = sciml.fit(Wire())
@@ -163,10 +237,9 @@ def test_a_heater_of_a_part_of_a_plate_is_solved_on_tiles_that_end_there():
 
 
 def test_a_candidate_that_misses_narrow_data_does_not_solve_the_problem():
-    from sciml.strategies.search import search
-    from sciml.strategies.spectral import Spectral
-
-    found = search([Spectral((12, 12))], workspace(Heated()))
+    work = workspace(Heated())
+    found = search([Spectral((12, 12))], work)
     assert found is not None
     assert not found.solved
     assert not found.accepted
+    assert "narrow near x=0.37" in work.choices[-1]

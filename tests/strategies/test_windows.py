@@ -323,6 +323,26 @@ def test_windows_that_would_not_arrive_end_where_nothing_takes_over():
     assert len(marched.setups) < 100
 
 
+class Quick(sciml.Problem):
+    """A field that is gone after a hundred thousandth of the time."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ("u",)
+    conditions = (sciml.Initial(u=1.0),)
+
+    @sciml.equation
+    def decay(self, u, t):
+        return d(u, t) + 1e6 * u
+
+
+@pytest.mark.slow
+def test_windows_in_a_layer_go_on_and_what_is_nothing_after_it_is_no_failure():
+    solution = sciml.fit(Quick())
+    assert solution.success, solution.message
+    t = np.linspace(0, 1e-5, 101)
+    assert np.abs(solution(t=t)["u"] - np.exp(-1e6 * t)).max() < 1e-9
+
+
 class Plate(sciml.Problem):
     """A simply supported square plate that vibrates in two modes."""
 
