@@ -12,7 +12,7 @@ import torch
 from sciml._text import listed, nearest
 from sciml.baselines.initial_value import is_initial_value_problem
 from sciml.errors import ProblemError, SolverError
-from sciml.geometry import Box, Within
+from sciml.geometry import Box
 from sciml.solvers.discrete_problem import with_polynomials
 from sciml.strategies.all_at_once import AllAtOnce
 from sciml.strategies.classical import ClassicalGrids
@@ -25,7 +25,7 @@ from sciml.strategies.singular import CornerSingular, has_singular_corners
 from sciml.strategies.spectral import Spectral
 from sciml.strategies.teaching import Teach
 from sciml.strategies.tiles import Tiles
-from sciml.strategies.window_solvers import TimeMarching
+from sciml.strategies.window_solvers import TimeMarching, in_parts
 from sciml.uncertainty.covariance import from_equations
 
 # Degrees of polynomials that show whether constants are determined, and how fast their weights decay.
@@ -195,7 +195,6 @@ def _serving(work: Workspace) -> list[Strategy]:
     corners = has_singular_corners(problem) and len(problem.fields) == 1
     if corners and serves(CornerSingular(), alone):
         found.append(CornerSingular())
-    box = isinstance(problem.domain, Box)
     sudden = (in_time and work.dimension == 1 and work.discrete.stops) or march.begun_anew(work)
     if (in_slabs and work.dimension > 2) or sudden:
         # In two coordinates beside time one function for all times takes too many weights; where a forcing jumps it has kinks,
@@ -206,12 +205,11 @@ def _serving(work: Workspace) -> list[Strategy]:
     if in_slabs and march not in found:
         # A jump or a layer: elements are better at these than anything for the whole domain.
         found.append(march)
-    parts = any(isinstance(term.place, Within) for term in problem.terms())
     # Least squares on small tiles lose the digits of high derivatives.
     orders = [problem.order(name, coordinate) for name in problem.fields for coordinate in problem.coordinates]
     late = "it starts in time" if in_time else "its equations are of more than second order" if max(orders) > 2 else None
     whole = None if late is None else f"its domain is a box, and {late}"
-    tiles = serves(Tiles(), whole if box and not parts else alone)
+    tiles = serves(Tiles(), alone if in_parts(problem) else whole)
     found += [Tiles()] if tiles else []
     # Whoever is best by then may be wrong at the corners.
     if not corners and serves(CornerSingular(), alone):

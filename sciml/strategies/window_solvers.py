@@ -120,7 +120,7 @@ def stand_still(setup: DiscreteProblem) -> None:
     GaussNewton(1, rank_tolerance=0.0).start(still.objective([*given, *inside])).step()
 
 
-def _in_parts(problem: Problem) -> bool:
+def in_parts(problem: Problem) -> bool:
     """Whether the domain is no box, or equations hold on parts of it."""
     return not isinstance(problem.domain, Box) or any(isinstance(term.place, Within) for term in problem.terms())
 
@@ -209,7 +209,7 @@ class TimeMarching(Strategy):
             "windows",
             reason,
             # What is known to be far off tiles in time as well may solve better, which follow where they serve.
-            accepted=good and not (far and work.linear and _in_parts(problem)),
+            accepted=good and not (far and work.linear and in_parts(problem)),
             solved=marched.complete,
             sufficient=good,
             status=status,
@@ -262,7 +262,7 @@ class TimeMarching(Strategy):
         self, problem: Problem, narrow: bool = False
     ) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
-        if _in_parts(problem):
+        if in_parts(problem):
             return TileWindows, not_on_tiles(problem)
         elements = not_on_elements(problem)
         if elements is None or len(problem.coordinates) == 2:
