@@ -8,7 +8,7 @@ what is a 150th of the domain to both sides, is outside the range of all but two
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -47,7 +47,7 @@ def narrow_features(problem: Problem) -> dict[Place, PointSet]:
             samples[place] = draw(place, problem.domain, _MANY, np.random.default_rng(0))
         try:
             sample = with_thresholds(problem, place, samples[place], at_same_jets(problem, term))
-            rare = torch.stack([_rare(each) for each in _looks(problem, term, sample)]).any(0)
+            rare = _seen_rare(problem, term, sample)
         except SciMLError:
             # What is wrong with an equation is told elsewhere.
             continue
@@ -74,13 +74,17 @@ def with_features(
     return [more(block) for block in blocks]
 
 
-def _looks(problem: Problem, term: Term, sample: PointSet) -> Iterator[Tensor]:
-    """A residual with the same jets everywhere, and how far it is from both of its sides along each coordinate, ``(n,)``."""
+def _seen_rare(problem: Problem, term: Term, sample: PointSet) -> Tensor:
+    """Points at which a residual with the same jets everywhere is rare, or lies above or below both of its sides, ``(n,)``.
+
+    The sides are those along each coordinate. The tip of a curve along which data jump is above along one of them, too, by a
+    point or two, and what is small is along all.
+    """
     points, seen = sample.points[0], at_same_jets(problem, term)
     here = seen(points, sample.normals).expand(len(points))
-    yield here
     # Most residuals are the same everywhere.
     whole = here.max() - here.min()
+    found, beside = _rare(here), list[Tensor]()
     for column, (low, high) in enumerate(problem.domain.bounds.values() if bool(whole > 0) else ()):
         aside = points.new_zeros(points.shape[1])
         aside[column] = (high - low) / _ASIDE
@@ -89,7 +93,10 @@ def _looks(problem: Problem, term: Term, sample: PointSet) -> Iterator[Tensor]:
         before, after = (torch.where(inside, side, here) for side in sides)
         # So near to its maxima a smooth function is above both sides as well.
         above = between(before, here, after)
-        yield torch.where(above > _SMOOTH * whole, above, 0.0)
+        beside += [_rare(torch.where(above > _SMOOTH * whole, above, 0.0))] if bool(inside.any()) else []
+    many = [each for each in beside if int(each.sum()) >= _FEWEST]
+    alone = [torch.stack(beside).all(0)] if beside else []
+    return torch.stack([found, *many, *alone]).any(0)
 
 
 def _rare(values: Tensor) -> Tensor:

@@ -261,10 +261,15 @@ def _singular_at(times: Sequence[float], sizes: Array) -> float | None:
     return float(times[-1] + took[-1] * shares[-1] / (1.0 - shares[-1])) if (shares <= _SOONER).all() else None
 
 
-def _stuck(edges: Sequence[float], residuals: Sequence[float], target: float) -> bool:
-    """Whether windows have not become longer for a while, most of which missed the target: in a layer they grow after it."""
-    missed = sum(each > target for each in residuals[-_A_WHILE:])
-    return 2 * missed > _A_WHILE and edges[-1] - edges[-2] <= 2 * (edges[-_A_WHILE] - edges[-_A_WHILE - 1])
+def _still_needed(edges: Sequence[float], residuals: Sequence[float], target: float, end: float) -> float:
+    """How many windows it takes to the end where they have not become longer for a while, most of which missed the target.
+
+    In a layer windows are short as well, but meet the target, and grow after it: then it is none.
+    """
+    if len(residuals) < _A_WHILE or 2 * sum(each > target for each in residuals[-_A_WHILE:]) <= _A_WHILE:
+        return 0.0
+    last, before = edges[-1] - edges[-2], edges[-_A_WHILE] - edges[-_A_WHILE - 1]
+    return (end - edges[-1]) / last if last <= 2 * before else 0.0
 
 
 Attempt = Callable[[float, float, DiscreteProblem | None], tuple[DiscreteProblem, float]]
@@ -330,11 +335,11 @@ def march(
             interrupted = True
             break
         over, shortest = ended(), methods[method].shortest * whole
-        stuck = len(residuals) >= _A_WHILE and _stuck(edges, residuals, target)
-        if stuck and method + 1 < len(methods):
+        needed = _still_needed(edges, residuals, target, end)
+        if needed > _MOST_WINDOWS and method + 1 < len(methods):
             # At such a pace it would not arrive: what takes over may.
             shortest = max(shortest, (end - at) / _MOST_WINDOWS)
-        elif stuck and (end - at) > _HARDLY * _MOST_WINDOWS * (at - edges[-2]):
+        elif needed > _HARDLY * _MOST_WINDOWS:
             break
         own = methods[method].target
         aim = max(target if own is None else own(), relaxed[method])
