@@ -94,9 +94,10 @@ def _seen_rare(problem: Problem, term: Term, sample: PointSet) -> Tensor:
         # So near to its maxima a smooth function is above both sides as well.
         above = between(before, here, after)
         beside += [_rare(torch.where(above > _SMOOTH * whole, above, 0.0))] if bool(inside.any()) else []
-    many = [each for each in beside if int(each.sum()) >= _FEWEST]
-    alone = [torch.stack(beside).all(0)] if beside else []
-    return torch.stack([found, *many, *alone]).any(0)
+    if beside:
+        several = torch.stack(beside).any(0)
+        found |= several if int(several.sum()) >= _FEWEST else torch.stack(beside).all(0)
+    return found
 
 
 def _rare(values: Tensor) -> Tensor:
