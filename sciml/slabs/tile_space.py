@@ -92,6 +92,8 @@ _REACH = 8.0
 _JUMPING, _SMOOTH = 5e-3, (5 / 6) ** 2
 # How many times faster than the CPU an accelerator factors.
 _FASTER = 100.0
+# What of a tile's length what lies between two jumps is at least where tiles end at these.
+_THIN = 0.25
 # How far to either side of a tile's side a field may end, as a share of the tile.
 _BESIDE = 1e-7
 
@@ -146,7 +148,6 @@ class TileSpace:
         self, problem: Problem, model: Tiles, names: Sequence[str], jumps: Sequence[Sequence[float]] | None = None
     ) -> None:
         self.model, self.names, self.problem = model, tuple(names), problem
-        self._jumps = [switched(problem, name) for name in names] if jumps is None else jumps
         self.side = max(model.degrees) + _MORE_POINTS
         self._place = [problem.coordinates.index(name) for name in names]
         bounds = torch.tensor([problem.domain.bounds[name] for name in names], dtype=torch.float64)
@@ -155,19 +156,30 @@ class TileSpace:
         self._degrees = torch.tensor([max(1, each) for each in model.degrees], dtype=torch.float64)
         self._middle = [sum(problem.domain.bounds[name]) / 2 for name in problem.coordinates]
         self._inside: dict[Domain, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+        self._jumps = self._ends_at() if jumps is None else jumps
+
+    def _ends_at(self) -> list[list[float]]:
+        """Where tiles end along each coordinate, for equations jump there."""
+        found = list[list[float]]()
+        for column, name in enumerate(self.names):
+            ends = self._center[column] + self._half[column] * self.model.breaks[column]
+            near = _BESIDE * float(self._half[column])
+            found.append([each for each in switched(self.problem, name) if float((ends - each).abs().min()) < near])
+        return found
 
     @staticmethod
     def laid(problem: Problem, names: Sequence[str], counts: Sequence[int], degree: int, fields: int = 1) -> TileSpace | None:
         """So many tiles along each coordinate, those that the domain meets; None where no tile has points in the domain."""
         breaks, jumps = list[list[float]](), [switched(problem, name) for name in names]
-        for name, count, own in zip(names, counts, jumps, strict=True):
+        for number, (name, count) in enumerate(zip(names, counts, strict=True)):
             low, high = problem.domain.bounds[name]
-            edges = [-1.0, *(2 * (np.array(own) - low) / (high - low) - 1), 1.0]
+            edges = np.array([-1.0, *(2 * (np.array(jumps[number]) - low) / (high - low) - 1), 1.0])
+            if np.diff(edges).min() < _THIN * 2 / count:
+                # Strips far thinner than tiles, all across the domain, serve worse than small tiles at what is small.
+                jumps[number], edges = [], np.array([-1.0, 1.0])
             # As many between two jumps as are about as long as elsewhere.
-            several = ((low, high, max(1, round(count * (high - low) / 2))) for low, high in itertools.pairwise(edges))
-            breaks.append(
-                [*np.concatenate([np.linspace(low, high, many + 1)[:-1] for low, high, many in several]).tolist(), 1.0]
-            )
+            parts = ((begin, end, max(1, round(count * (end - begin) / 2))) for begin, end in itertools.pairwise(edges))
+            breaks.append([*np.concatenate([np.linspace(begin, end, many + 1)[:-1] for begin, end, many in parts]), 1.0])
         return TileSpace(problem, Tiles(breaks, [degree] * len(counts), fields), names, jumps)._with_points()
 
     def _with_points(self) -> TileSpace | None:
