@@ -134,15 +134,15 @@ def baseline(
     bound = problem.valued({name: each.value for name, each in found.unknowns.items()})
     fresh = [*blocks, *measured]
     # Reported relative to what ``fit`` reports by, judged by the size of what was found: of a growing field the surer measure.
-    residuals, judged = (
-        certificate(ResidualSystem(bound, found.trial, {}), fresh, judged_sizes(stated, fresh, known))
-        for stated, known in ((problem, sizes), (bound, _sizes(bound, blocks, found.trial)))
+    rows = ResidualSystem(bound, found.trial, {})
+    natural, about = (
+        judged_sizes(stated, fresh, known) for stated, known in ((problem, sizes), (bound, _sizes(bound, blocks, found.trial)))
     )
+    residuals, judged = (certificate(rows, fresh, each) for each in (natural, about))
     valued = {term.name for block in blocks for term in block.terms if term.field is not None}
     # Of a prescribed value no digits are lost to derivatives.
     limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in judged.index}
-    sized = judged_sizes(problem, blocks, sizes)
-    overlooked = list(missed_features(ResidualSystem(bound, found.trial, {}), blocks, sized, narrow_features(problem)))
+    overlooked = list(missed_features(rows, blocks, natural, narrow_features(problem)))
     misses = uncertified(judged, pd.Series(limits)) + overlooked
     message = found.message
     look = budget.seconds - budget.spent

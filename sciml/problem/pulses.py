@@ -148,7 +148,7 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
     seen = at_same_jets(problem, term)
     count = 1 if len(problem.coordinates) == 1 else _INSIDE if isinstance(term.place, Interior | Within) else _ON_FACES
     sample = draw(term.place, problem.domain, count, np.random.default_rng(0))
-    switched = cuts(problem, sample, seen, column)
+    turns = cuts(problem, sample, seen, column)
     if count > 1:
         sample = with_thresholds(problem, term.place, sample, seen)
     points, normals = sample.points[0], sample.normals
@@ -163,9 +163,9 @@ def _of_term(problem: Problem, term: Term, column: int) -> tuple[Points, Points]
         chosen = torch.cat(most).unique()
         points, normals = points[chosen], None if normals is None else normals[chosen]
     places = low + (high - low) * (torch.arange(_PLACES, dtype=torch.float64) + 0.5) / _PLACES
-    edges = torch.cat([switched.new_tensor([low]), switched, switched.new_tensor([high])])
-    # Between two switches a line is looked at, however near they are.
-    places = torch.cat([places, (edges[1:] + edges[:-1]) / 2]).sort().values if len(switched) else places
+    edges = torch.cat([turns.new_tensor([low]), turns, turns.new_tensor([high])])
+    # Between two comparisons a line is looked at, however near they are.
+    places = torch.cat([places, (edges[1:] + edges[:-1]) / 2]).sort().values if len(turns) else places
     narrow, sudden = [points[:0]], [points[:0]]
     for number, point in enumerate(points.split(1)):
         along = partial(_at, seen, point, None if normals is None else normals[number], column)

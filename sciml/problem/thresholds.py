@@ -1,9 +1,10 @@
-r"""Thresholds: where residuals compare coordinates, as sources by ``torch.where`` do, however small what they switch on is.
+r"""Discontinuities by ``torch.where``: where residuals compare coordinates, however small what they switch on is.
 
 A heater of a thousandth of a plate lies between fifty thousand points. The comparisons that state it, ``(x > a) & (x < b)``,
 are seen while the residual is computed: the zeros of :math:`x - a` and :math:`x - b` along each coordinate divide the domain
 into cells, and some points of each see what each is like. A comparison that comes out the same at all points, such as
-:math:`(x - a)^2 + (y - b)^2 < r^2`, is followed to where it does not, by steps along the coordinates.
+:math:`(x - a)^2 + (y - b)^2 < r^2`, is followed to where it does not, by steps along the coordinates. What several slanted
+comparisons bound together, each of which is true and false at many points, is seen by no more than the points.
 """
 
 from __future__ import annotations

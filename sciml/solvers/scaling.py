@@ -36,7 +36,7 @@ _BEGIN, _STRAIGHT = 1e-3, 10.0
 _FLAT = 1e12
 # What of its largest value a source has at least where it acts.
 _ACTING = 1e-6
-# How many times what balances a natural size may be.
+# How many times what is natural about a trial function a natural size may be.
 _INFLATED = 1e3
 # What may be rounding of what a size of one reaches.
 _NO_DIGIT = 1e-14

@@ -362,7 +362,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         before, last, said = best, None, len(work.choices)
         try:
             for found in way.candidates(work if way.dense else work.on_cpu, before):
-                last = _seen(found) if work.discrete.narrow else found
+                last = _seen(found)
                 best = last if before is None or last.rank <= before.rank else before
                 if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(_reached(way, last))
@@ -381,11 +381,11 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
 
 def _seen(found: Candidate) -> Candidate:
     """A candidate, which does not solve the problem where it misses narrow features of its data."""
-    made = found.discrete
-    missed = missed_features(made.rows, made.fresh, {**made.scales, **made.natural}, made.narrow)
-    if found.status in STOPPED or not found.solved or not (said := next(missed, "")):
+    if found.status in STOPPED or not found.solved:
         return found
-    return replace(found, accepted=False, solved=False, sufficient=False, doubt=said)
+    made = found.discrete
+    said = next(missed_features(made.rows, made.fresh, {**made.scales, **made.natural}, made.narrow), "")
+    return found if not said else replace(found, accepted=False, solved=False, sufficient=False, doubt=said)
 
 
 def _reached(way: Strategy, last: Candidate | None) -> str:

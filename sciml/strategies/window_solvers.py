@@ -138,7 +138,8 @@ class TimeMarching(Strategy):
     Most windows are space-time slabs: Radau IIA in time, elements in one coordinate beside it, spectral collocation or tiles in
     two or three. Elements are piecewise polynomials with Galerkin's test functions; collocation is at the nodes of a grid, of
     polynomials and, along periodic coordinates, of waves. Elements, nodes and lengths follow the residual between the points;
-    where a grid does not resolve a start in the plane, tiles do. Where slabs do not serve, as for ordinary differential
+    where a grid does not resolve a start in the plane, or does not arrive, tiles do, and where equations jump or data are
+    narrow there. Where slabs do not serve, as for ordinary differential
     equations, windows are solved by random features.
 
     Args:
@@ -159,7 +160,7 @@ class TimeMarching(Strategy):
 
     def unless_in_slabs(self, work: Workspace) -> str | None:
         """Why windows cannot be slabs, or None when they can."""
-        return self.obstacle(work) or self._space(work.problem)[1]
+        return self.obstacle(work) or self._space(work)[1]
 
     def begun_anew(self, work: Workspace) -> list[tuple[float, float]]:
         """The times between which boundary values jump, where slabs end and begin anew."""
@@ -258,19 +259,18 @@ class TimeMarching(Strategy):
         how = "".join(f"{name} up to {time} = {at:.4g}, then " for (_, name), (at, _) in pairwise(changes)) + changes[-1][1]
         return whole, how, slabs
 
-    def _space(
-        self, problem: Problem, narrow: bool = False
-    ) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
+    def _space(self, work: Workspace) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
+        problem = work.problem
         if in_parts(problem):
             return TileWindows, not_on_tiles(problem)
         elements = not_on_elements(problem)
         if elements is None or len(problem.coordinates) == 2:
             return ElementWindows, elements
         grid = not_on_grid(problem)
-        # Between the nodes of a whole side nothing resolves a jump that stays, or what is ``narrow``.
+        # Between the nodes of a whole side nothing resolves a jump that stays, or what is narrow.
         plane = len(problem.coordinates) == _PLANE_AND_TIME
-        jumps = grid is None and plane and (narrow or _jumping(problem))
+        jumps = grid is None and plane and (bool(work.discrete.narrow) or _jumping(problem))
         # Rows of a grid need as many conditions as derivatives; least squares take fewer, as of a pressure at walls, and more.
         return (TileWindows, None) if (grid or jumps) and not_on_tiles(problem) is None else (GridWindows, grid)
 
@@ -285,7 +285,7 @@ class TimeMarching(Strategy):
     ) -> list[WindowMethod]:
         """The ways of solving windows, the first that is tried first; after those of an earlier attempt, since its last one."""
         problem = work.problem
-        kind, lacking = self._space(problem, bool(setup.narrow))
+        kind, lacking = self._space(work)
         slabs = partial(self._slabs, work, setup, earlier, since)
         if lacking is None and kind is ElementWindows:
             return [slabs(kind)]

@@ -140,7 +140,7 @@ def _compared(residual, **settings):
         (lambda x, y: sum(torch.where(x > k / 40, 1.0, 0.0).to(x) for k in range(1, 40)), []),
     ],
 )
-def test_whatever_is_compared_leaves_the_equation_as_it_is(residual, places):
+def test_the_places_of_whatever_is_compared(residual, places):
     assert switched(_compared(residual), "x") == pytest.approx(places, abs=1e-12)
 
 

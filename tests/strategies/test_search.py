@@ -22,7 +22,7 @@ from sciml.strategies.search import Budget, Candidate, Log, Strategy, search
 
 class Fixed(Strategy):
     def candidates(self, work, best):
-        yield Candidate(None, 1e-3, "none")
+        yield Candidate(work.discrete, 1e-3, "none")
 
 
 class Never(Strategy):
