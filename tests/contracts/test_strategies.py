@@ -141,7 +141,7 @@ class Fixed(Strategy):
 
 
 def made(residual, **options):
-    return Candidate(None, residual, "none", **options)
+    return Candidate(workspace(Decay()).discrete, residual, "none", **options)
 
 
 def test_the_search_keeps_the_smallest_residual_and_ends_at_what_is_accepted():
