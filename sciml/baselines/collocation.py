@@ -207,7 +207,9 @@ class CollocationSystem:
                     raise
                 # What a flow does not lead to either is told as Newton's method left it.
                 with contextlib.suppress(_SingularError, NewtonError):
-                    return self._newton(self._square, self._at_rest(start, *flow), square=True)
+                    rest, flown = self._at_rest(start, *flow)
+                    found, steps = self._newton(self._square, rest, square=True)
+                    return found, flown + steps
                 raise
         return self._newton(self._whole, start, square=False)
 
@@ -248,14 +250,18 @@ class CollocationSystem:
         fastest = max(rates[row, column] for column, row in enumerate(owners))
         return scipy.sparse.csr_array(scipy.sparse.vstack(blocks)), fastest
 
-    def _at_rest(self, now: Array, rates: scipy.sparse.csr_array, fastest: float) -> Array:
+    def _at_rest(self, now: Array, rates: scipy.sparse.csr_array, fastest: float) -> tuple[Array, int]:
         """Pseudo-transient continuation: where a flow by these rates is nearly at rest, by implicit steps that become longer.
+
+        How many steps that took is told beside it.
 
         Reference: C. T. Kelley and D. E. Keyes, Convergence analysis of pseudo-transient continuation, SIAM Journal on
         Numerical Analysis 35 (1998).
         """
         length, first, shape = 1 / fastest, 0.0, (len(self.problem.fields), -1)
-        for _ in range(_TRANSIENT):
+        taken = 0
+        while taken < _TRANSIENT:
+            taken += 1
             self._budget.check()
             rows, jacobian = self.linearized(self._square, now)
             first = first or float(np.abs(rows).max())
@@ -268,7 +274,7 @@ class CollocationSystem:
             length *= 2.0 if moved < _SMALL_MOVE else 0.5 if moved > _LARGE_MOVE else 1.0
             if moved < _SMALL_MOVE and length * fastest > _LONG:
                 break
-        return now
+        return now, taken
 
     def _newton(self, pieces: list[_Piece], now: Array, *, square: bool) -> tuple[Array, int]:
         nodal = len(self.problem.fields) * self.grid.size

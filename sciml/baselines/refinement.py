@@ -25,6 +25,8 @@ from sciml.typing import Array
 RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 8192
 _SHARE = 0.1
+# Steps of Newton's method from the solution on a coarser grid, at most, about.
+_AGAIN = 6
 _CHEAP = 0.05
 # How the time for a grid grows with its nodes, at least; in the plane with that of factors.
 _GROWS, _GROWS_FACTORED = 1.25, 2.0
@@ -109,7 +111,7 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
     found: Refinement | None = None
     failure: BaselineError | None = None
     blown: list[float] = []
-    last, share, grows = (0.0, 1), _SHARE, _GROWS
+    last, share, grows = (0.0, 1), max(_SHARE, 1 / most), _GROWS
     for grid in grids:
         if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** grows > budget.seconds:
             found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"
@@ -146,7 +148,9 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
         if budget.spent > _CHEAP * budget.seconds and found.hopeless(most, task.tolerance):
             found.ended = "finer grids of this kind would not agree much better"
             return found
-        last = budget.spent - before, grid.size
+        # From the solution on the grid before Newton's method takes fewer steps than from nothing.
+        fewer = min(1.0, _AGAIN / max(1, solved.steps)) if "Newton" in solved.solver else 1.0
+        last = fewer * (budget.spent - before), grid.size
         factors = len(grid.coordinates) > 1 and any(each in solved.solver for each in ("Radau", "collocation"))
         grows = _GROWS_FACTORED if factors else _GROWS
     if found is None:

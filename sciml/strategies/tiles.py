@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from sciml.slabs.tile_least_squares import CPU, ProjectedStep, TileLinearization
 from sciml.slabs.tile_space import SINGULAR, TileSpace, nearest, nodes, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
+from sciml.strategies.classical import on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
@@ -75,6 +77,8 @@ _LEAST_NORM = 1e-10
 # How often in turn they may have done so before refining is given up.
 _STUCK = 1
 _MEMORY = 0.4
+# Refinements from nothing of a nonlinear problem, and from what residual on its solution is begun from coarse classical grids.
+_PLAIN, _ASTRAY_AT = 3, 0.1
 # What a step of any length leaves of the merit at most where it is taken; the part of a direction that a constant has, and
 # by how much finer tiles see less of it.
 _SOLVED, _PART_OF, _HALVED = 1e-4, 0.1, 0.5
@@ -166,6 +170,26 @@ class Tiles(Strategy):
         return (untied(work.problem) if work.problem.time is not None else None) or not_by_least_squares(work)
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
+        given = any(each is not None for each in (self.tiles, self.degree, self.on, self.begin))
+        plain = self._refined(work)
+        if given or work.linear or work.problem.time is not None or work.problem.unknowns:
+            yield from plain
+            return
+        first: Candidate | None = None
+        # From nothing Newton's method may end where there is no solution, which finer tiles do not mend.
+        for found in itertools.islice(plain, _PLAIN if best is None else 0):
+            first = found
+            yield first
+        if first is not None and first.residual <= _ASTRAY_AT:
+            yield from plain
+        elif (grid := _from_grids(work)) is not None:
+            for found in replace(self, begin=grid)._refined(work):
+                yield found if first is None else min(first, found, key=attrgetter("residual"))
+        else:
+            yield from plain
+
+    def _refined(self, work: Workspace) -> Iterator[Candidate]:
+        """Solutions on finer and finer tiles, the best so far each time."""
         target, budget = work.target(_EXACT), work.log.budget
         found: Candidate | None = None
         last: DiscreteProblem | None = None
@@ -691,6 +715,24 @@ def _rounding(found: DiscreteProblem) -> float:
         coefficients.copy_(kept)
     sizes = {name: float((moved[name] - exact[name]).square().mean().sqrt()) for name in found.problem.equations}
     return _AMPLIFIED * max(size / found.scales[name] for name, size in sizes.items())
+
+
+def _from_grids(work: Workspace) -> WarmStart | None:
+    """What coarse classical grids find, as a start, or None."""
+
+    def compute() -> dict[str, object]:
+        found = on_coarse_grids(work)
+        if found is None:
+            return {}
+        start = cast(TilePolynomials, model_of(cast(WarmStart, WarmStart.of(found, work.problem, None)).scaled))
+        return {"coefficients": start.coefficients, "said": f"what is found by {found.solver}"}
+
+    got = work.journal.recalled("coarse grids", compute)
+    if not got:
+        return None
+    start = replace(WarmStart.guessed({}, work.problem), said=str(got["said"]))
+    cast(TilePolynomials, model_of(start.scaled)).coefficients.copy_(got["coefficients"])
+    return start
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -47,11 +47,12 @@ _GUESSED = {1: (24, 12), 2: (12, 8), 3: (5, 6)}
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A solution that a fit begins from, or a first guess of its fields."""
+    """A solution that a fit begins from, or a first guess of its fields, and what that is, if no solution."""
 
     solution: Solution | None
     scaled: Scaled
     exact: bool
+    said: str = "a first guess"
 
     @classmethod
     def of(cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None) -> WarmStart | None:
@@ -71,6 +72,10 @@ class WarmStart:
         check_names(solution, problem)
         scaled = scaled_of(solution.trial)
         if scaled is None:
+            if model is None and not isinstance(solution.trial, Windowed):
+                low, high = (torch.tensor([solution.bounds[name][end] for name in problem.coordinates]) for end in (0, 1))
+                # A grid knows nothing beyond its ends.
+                return cls._on_tiles(problem, lambda points: solution.trial(points.clamp(low.to(points), high.to(points))), solution)
             kind = f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
             raise ModelError(
                 f"start: this solution of {solution.name} is made of {kind}, and a fit begins from one model: fit one network "
@@ -87,6 +92,24 @@ class WarmStart:
         """A first guess of fields, numbers or functions of coordinates, as polynomials on tiles; other fields are zero."""
         if unknown := [name for name in start if name not in problem.fields]:
             raise ProblemError(f"start names {listed(unknown)}; the fields are {listed(problem.fields)}")
+
+        def values(points: torch.Tensor) -> torch.Tensor:
+            at = dict(zip(problem.coordinates, points.unbind(1), strict=True))
+            found = torch.zeros(len(points), len(problem.fields), dtype=torch.float64)
+            for name, target in start.items():
+                if beyond := [each for each in (argument_names(target) if callable(target) else ()) if each not in at]:
+                    raise ProblemError(f"start, for {name!r}, takes {listed(beyond)}; the coordinates are {listed(at)}")
+                given = prescribed_values(f"start, for {name!r}", target, problem.bind_initial(), at).detach()
+                found[:, problem.fields.index(name)] = given
+            return found
+
+        return cls._on_tiles(problem, values, None)
+
+    @classmethod
+    def _on_tiles(
+        cls, problem: Problem, values: Callable[[torch.Tensor], torch.Tensor], solution: Solution | None
+    ) -> WarmStart:
+        """Polynomials on tiles nearest to what has the values ``(n, fields)`` at points ``(n, coordinates)``."""
         domain, count = problem.domain, len(problem.coordinates)
         if count not in _GUESSED:
             raise SolverError(f"start: a first guess of fields has 1 to {len(_GUESSED)} coordinates; the problem has {count}")
@@ -99,22 +122,17 @@ class WarmStart:
         model, (places, table) = space.model, nodes(space.model)
         scaled = Scaled(model, domain.lower, domain.upper, [0.0] * model.outputs, [1.0] * model.outputs).double()
         points = scaled.center + places.flatten(0, 1) * scaled.half_width
-        at = dict(zip(problem.coordinates, points.unbind(1), strict=True))
-        values = torch.zeros(len(points), model.outputs, dtype=torch.float64)
-        for name, target in start.items():
-            if beyond := [each for each in (argument_names(target) if callable(target) else ()) if each not in at]:
-                raise ProblemError(f"start, for {name!r}, takes {listed(beyond)}; the coordinates are {listed(at)}")
-            given = prescribed_values(f"start, for {name!r}", target, problem.bind_initial(), at).detach()
-            values[:, problem.fields.index(name)] = given
+        with torch.no_grad():
+            found = values(points)
         # Beyond a domain that cuts a tile a formula may have no value.
         inside = torch.from_numpy(np.asarray(domain.contains(points.numpy())))
-        lost = ~values.isfinite().all(1)
+        lost = ~found.isfinite().all(1)
         if bool((lost & inside).any()):
             where = located(problem.coordinates, points[lost & inside][0].tolist())
             raise ProblemError(f"start: the first guess is not finite at {where}")
-        known = values.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
+        known = found.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
         model.coefficients.copy_(nearest(table, known).mT)
-        return cls(None, scaled, exact=False)
+        return cls(solution, scaled, exact=False)
 
     @property
     def on_tiles(self) -> bool:
@@ -176,7 +194,7 @@ class WarmStart:
                 except ProblemError:
                     new.append(f"{name} ({'its estimate is beyond the bounds' if known else 'new'})")
         kind = type(model_of(self.scaled)).__name__
-        note = f"start: {'a first guess' if self.solution is None else f'{kind} of a solution of {self.solution.name}'}"
+        note = f"start: {self.said if self.solution is None else f'{kind} of a solution of {self.solution.name}'}"
         note += f", with {', '.join(kept)}" if kept else ""
         return note + (f"; from their initial values: {', '.join(new)}" if new else "")
 
