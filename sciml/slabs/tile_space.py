@@ -22,7 +22,20 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from sciml.geometry import Average, Ball, Domain, Face, Interior, OnFaces, Opposite, PointSet, Within, common_ends, draw
+from sciml.geometry import (
+    Average,
+    Ball,
+    Domain,
+    Face,
+    Interface,
+    Interior,
+    OnFaces,
+    Opposite,
+    PointSet,
+    Within,
+    common_ends,
+    draw,
+)
 from sciml.geometry.sampling import Halvings
 from sciml.models import Tiles
 from sciml.models.bases import gauss
@@ -256,7 +269,10 @@ class TileSpace:
 
     @cached_property
     def corners(self) -> Corners:
-        """Where two sides of a domain meet: corners in the plane, re-entrant edges in space, and the ends of an interval."""
+        """Where two sides of a domain meet: corners in the plane, re-entrant edges in space, and the ends of an interval.
+
+        In the plane those of the parts of a domain are among them.
+        """
         domain, count = self.problem.domain, len(self.names)
         places, across, changes = list[Tensor](), list[Tensor](), list[Tensor]()
         if count == 1:
@@ -280,10 +296,26 @@ class TileSpace:
                 edge = count > 2 and int(varies.sum()) == 1
                 across.append((~varies if edge else torch.ones_like(varies)).expand(len(own), -1))
                 changes.append(torch.full((len(own),), changed))
+        if count == 2:
+            places.append(self._scaled(torch.from_numpy(self._corners_of_parts())))
+            across.append(torch.ones_like(places[-1], dtype=torch.bool))
+            changes.append(torch.zeros(len(places[-1]), dtype=torch.bool))
         empty = torch.empty(0, count, dtype=torch.float64)
         all_changed = torch.cat([empty[:, 0].bool(), *changes])
         found = Corners(torch.cat([empty, *places]), torch.cat([empty.bool(), *across]), all_changed)
         return found if count < 3 else found[self._turned_into(found)]
+
+    def _corners_of_parts(self) -> Array:
+        """Where interfaces turn, or meet others or the boundary: corners of parts of a plane domain, ``(m, D)``."""
+        domain, found = self.problem.domain, list[Array]()
+        unit = np.full((1, len(domain.bounds)), 0.5)
+        for place in dict.fromkeys(term.place for term in self.problem.terms() if isinstance(term.place, Interface)):
+            for one, other in ((place.first, place.second), (place.second, place.first)):
+                around = [side for side in one.sides if side.coordinate in (None, *self.names)]
+                for pair in itertools.combinations(around, 2):
+                    own = one.meeting(*pair, unit)
+                    found.append(own[np.abs(other.distance(own)) <= _BESIDE * domain.diameter] if len(own) else own)
+        return np.concatenate([np.empty((0, len(domain.bounds))), *found])
 
     @property
     def reentrant(self) -> Corners:

@@ -36,6 +36,8 @@ _STEPS = 12
 _MOST_WEIGHTS = {True: 2600, False: 2000}
 _SETTLED = 2
 _HOPELESS = 4
+# Residuals so many times the least, with no gain twice: higher degrees only oscillate more.
+_DIVERGES = 10.0
 _USUAL = 8
 _HELD = 0.25
 # By what share of their size two solutions differ at least.
@@ -156,7 +158,8 @@ class Spectral(Strategy):
             reached, before = relative(last), least
             yield last, reached
             least, worse = min(least, reached), worse + 1 if reached > _SPENT * before else 0
-            if self.degree is not None or reached <= target or worse >= (_SETTLED if before <= _GOOD else _HOPELESS):
+            patience = _SETTLED if before <= _GOOD or reached > _DIVERGES * least else _HOPELESS
+            if self.degree is not None or reached <= target or worse >= patience:
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
             degrees = degrees.raised(last.trial.model.tails(), 0.0 if worse else _LOW, most)

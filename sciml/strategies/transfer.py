@@ -72,10 +72,12 @@ class WarmStart:
         check_names(solution, problem)
         scaled = scaled_of(solution.trial)
         if scaled is None:
-            if model is None and not isinstance(solution.trial, Windowed):
+            if model is None and problem.time is None and not isinstance(solution.trial, Windowed):
                 low, high = (torch.tensor([solution.bounds[name][end] for name in problem.coordinates]) for end in (0, 1))
                 # A grid knows nothing beyond its ends.
-                return cls._on_tiles(problem, lambda points: solution.trial(points.clamp(low.to(points), high.to(points))), solution)
+                return cls._on_tiles(
+                    problem, lambda points: solution.trial(points.clamp(low.to(points), high.to(points))), solution
+                )
             kind = f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
             raise ModelError(
                 f"start: this solution of {solution.name} is made of {kind}, and a fit begins from one model: fit one network "

@@ -323,6 +323,64 @@ def test_only_corners_that_point_inwards_are_re_entrant():
     assert not len(TileSpace.laid(plane(SQUARE, []), ("x", "y"), (4, 4), 3).reentrant)
 
 
+class Conductor(sciml.Problem):
+    """Heat conduction, to be put together of several materials."""
+
+    domain = sciml.Box(x=(-1, 1), y=(-1, 1))
+    fields = ["u"]
+    k = 1.0
+    conditions = [sciml.Dirichlet(u=lambda self, x, y: self.exact(x, y), on=domain.boundary)]
+
+    def exact(self, x, y):
+        """Of four quadrants that conduct by turns 5 and 1, about the place where they meet."""
+        angle, radius = torch.remainder(torch.atan2(y, x), 2 * torch.pi), torch.hypot(x, y)
+        quadrant = torch.clamp(torch.floor(2 * angle / torch.pi), 0, 3)
+        power = 4 / math.pi * math.atan(1 / math.sqrt(5))
+        from_middle, sign = angle - (2 * quadrant + 1) * torch.pi / 4, torch.where(quadrant < 2, 1.0, -1.0).to(x)
+        weak = -torch.sin(power * from_middle) / math.tan(power * math.pi / 4)
+        return radius**power * sign * torch.where(quadrant % 2 == 0, torch.cos(power * from_middle), weak)
+
+    def flux(self, u, x, y):
+        return -self.k * d(u, x), -self.k * d(u, y)
+
+    @sciml.equation
+    def balance(self, u, x, y):
+        along_x, along_y = self.flux(u, x, y)
+        return d(along_x, x) + d(along_y, y)
+
+
+def quarters():
+    low, high = (-1, 0), (0, 1)
+    places = {"a": (high, high), "b": (low, high), "c": (low, low), "e": (high, low)}
+    members = {name: Conductor(k=5.0 if name in "ac" else 1.0) for name in places}
+    return sciml.composite(members, {name: sciml.Box(x=x, y=y) for name, (x, y) in places.items()})
+
+
+def test_corners_of_the_parts_of_a_domain_are_known():
+    def inside(problem):
+        places = TileSpace.laid(problem, ("x", "y"), (4, 4), 3).corners.places
+        return {tuple(each) for each in places[(places.abs() < 1 - 1e-6).all(1)].round(decimals=6).tolist()}
+
+    assert inside(quarters()) == {(0.0, 0.0)}
+    core = sciml.Box(x=(-0.5, 0.5), y=(-0.25, 0.25))
+    members = {"core": Conductor(k=5.0), "rest": Conductor()}
+    set_in = sciml.composite(members, {"core": core, "rest": Conductor.domain - core})
+    assert inside(set_in) == {(x, y) for x in (-0.5, 0.5) for y in (-0.25, 0.25)}
+    round_core = sciml.Disk((0, 0), 0.5)
+    assert not inside(sciml.composite(members, {"core": round_core, "rest": Conductor.domain - round_core}))
+
+
+@pytest.mark.slow
+def test_four_materials_that_meet_in_a_point():
+    solution = sciml.fit(quarters(), seconds=120)
+    assert solution.success, solution.message
+    across, up = np.random.default_rng(0).uniform(0, 1, (2, 500))
+    for name, x, y in (("a", across, up), ("b", -across, up), ("c", -across, -up), ("e", across, -up)):
+        exact = Conductor().exact(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+        error = np.sqrt(np.mean((solution(x=x, y=y)[f"u_{name}"] - exact) ** 2) / np.mean(exact**2))
+        assert error < 1e-5 and error < 10 * solution.estimated_error[f"u_{name}"]
+
+
 class Edge(sciml.Problem):
     """A prism with a re-entrant edge: second derivatives have no square integral there."""
 

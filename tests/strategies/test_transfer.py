@@ -208,6 +208,60 @@ def test_a_guess_may_have_no_value_beyond_the_domain():
     np.testing.assert_allclose(begin.scaled(inside)[:, 0].numpy(), [1.0, math.sqrt(0.75)], atol=1e-4)
 
 
+class Phases(sciml.Problem):
+    """Allen and Cahn's equation at rest: a thin layer between two phases."""
+
+    domain = sciml.Disk((0.45, 0.4), 0.6)
+    fields = ["u"]
+    width = 0.06
+    conditions = [sciml.Dirichlet(u=lambda self, x, y: self.exact(x, y), on=domain.boundary)]
+
+    def exact(self, x, y):
+        return torch.tanh((0.8 * x + 0.6 * y - 0.6) / (self.width * math.sqrt(2)))
+
+    @sciml.equation
+    def phases(self, u, x, y):
+        return self.width**2 * sciml.laplacian(u, x, y) + u - u**3
+
+    def reference(self, x, y):
+        return self.exact(x, y)
+
+
+class Layer(Phases):
+    """The same on an interval."""
+
+    domain = sciml.Interval(x=(-0.2, 0.3))
+    conditions = [sciml.Dirichlet(u=lambda self, x: self.exact(x), on=domain.boundary)]
+
+    def exact(self, x):
+        return torch.tanh(x / (self.width * math.sqrt(2)))
+
+    @sciml.equation
+    def phases(self, u, x):
+        return self.width**2 * d(u, x, x) + u - u**3
+
+    def reference(self, x):
+        return self.exact(x)
+
+
+def test_polynomials_on_tiles_begin_from_a_grid():
+    problem = Layer()
+    begin = WarmStart.of(sciml.baseline(problem, n=129), problem, None)
+    places = torch.linspace(-0.2, 0.3, 50, dtype=torch.float64)[:, None]
+    assert torch.allclose(begin.scaled(places)[:, 0], problem.exact(places[:, 0]), atol=1e-3)
+    found = sciml.fit(problem, start=sciml.baseline(problem, n=129))
+    assert found.success and found.error()["u"] < 1e-7
+    assert "start: Tiles of a solution of Layer" in found.choices
+
+
+@pytest.mark.slow
+def test_what_is_not_solved_from_nothing_begins_from_coarse_grids():
+    # Nothing is a solution of the equation, from which Newton's method goes astray.
+    found = sciml.fit(Phases(), seconds=120)
+    assert found.success and found.error()["u"] < 1e-6
+    assert any(each.startswith("start: what is found by collocation") for each in found.choices)
+
+
 class Cycle(sciml.Problem):
     """Van der Pol's limit cycle, its period unknown; nothing is a solution as well."""
 
