@@ -250,7 +250,8 @@ def test_polynomials_on_tiles_begin_from_a_grid():
     places = torch.linspace(-0.2, 0.3, 50, dtype=torch.float64)[:, None]
     assert torch.allclose(begin.scaled(places)[:, 0], problem.exact(places[:, 0]), atol=1e-3)
     found = sciml.fit(problem, start=sciml.baseline(problem, n=129))
-    assert found.success and found.error()["u"] < 1e-7
+    assert found.success
+    assert found.error()["u"] < 1e-7
     assert "start: Tiles of a solution of Layer" in found.choices
 
 
@@ -258,7 +259,8 @@ def test_polynomials_on_tiles_begin_from_a_grid():
 def test_what_is_not_solved_from_nothing_begins_from_coarse_grids():
     # Nothing is a solution of the equation, from which Newton's method goes astray.
     found = sciml.fit(Phases(), seconds=120)
-    assert found.success and found.error()["u"] < 1e-6
+    assert found.success
+    assert found.error()["u"] < 1e-6
     assert any(each.startswith("start: what is found by collocation") for each in found.choices)
 
 
