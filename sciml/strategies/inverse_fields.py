@@ -31,10 +31,11 @@ import torch
 from torch import Tensor
 
 from sciml.errors import ProblemError
-from sciml.geometry import Box, Interior, clustered, draw
+from sciml.geometry import Box, Face, Interior, OnFaces, clustered, draw
 from sciml.jets.calculus import describe
 from sciml.models import Components, PiecewisePolynomial, Scaled, Tiles as TilePolynomials, Windowed
 from sciml.models.spectral import ellipsoid
+from sciml.problem import Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.compatibility import left_by_start
 from sciml.problem.conditions import Evaluation, Term
@@ -203,6 +204,9 @@ def _not_by_solving(work: Workspace) -> str | None:
     names = {each.field for each in series}
     if any(names & set(composites.parts(name)) for name in composites.names):
         return "an unknown field is part of a complex field or a vector"
+    if work.dimension in _DEGREES and isinstance(work.problem.domain, Box) and _begins_with(work.problem, names):
+        # A start contradicts conditions until it is right, and solutions from such a one are dear.
+        return "an unknown field is what the problem begins with"
     try:
         problem = reduced(expanded(work.problem, series), series)
     except ProblemError:
@@ -213,6 +217,15 @@ def _not_by_solving(work: Workspace) -> str | None:
         return f"{varied} derivatives of {rows} measurements would take {needed / 2**30:.1f} GB"
     forward = replace(work.on(None), problem=problem.bind_initial().unmeasured())
     return not_by_solving(problem) or Tiles().obstacle(forward) or not_by_least_squares(work)
+
+
+def _begins_with(problem: Problem, names: set[str]) -> bool:
+    """Whether conditions at the start hold some of these fields."""
+    if problem.time is None:
+        return False
+    start = Face(problem.time, "lower")
+    at_start = [term for term in problem.terms() if isinstance(term.place, OnFaces) and start in term.place.faces]
+    return any(field in names for term in at_start for field, _ in problem.system.asked(term))
 
 
 def _starts_roughly(work: Workspace) -> bool:

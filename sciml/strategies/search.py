@@ -178,7 +178,9 @@ class Log:
         self.history.append(head | {f"problem.{name}" if name in head else name: each for name, each in named.items()})
         ends = [bool(watch(report)) for watch in self._watchers]
         # Clocks and callbacks of several processes need not agree: the first one's count.
-        wanted, self.spent = process_group.agreed((any(ends), self.overdue))
+        wanted, overdue = process_group.agreed((any(ends), self.overdue))
+        # What ended for want of time did so, though its last report comes before.
+        self.spent = overdue or (self.spent and self.stopped)
         return wanted or self.spent
 
     def solved(

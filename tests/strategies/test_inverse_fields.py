@@ -162,3 +162,32 @@ def test_bands_count_what_other_strengths_of_smoothing_say():
     # At one strength these bands hold the truth at half of the places.
     assert np.mean(held) > 0.8
     assert np.mean(told) > 0.8 * np.mean(true)
+
+
+class Cooled(sciml.Problem):
+    """A rod whose ends are in ice, from an unknown start that is a field of its own."""
+
+    domain = sciml.Box(x=(0, 1), t=(0, 1))
+    fields = {"T": ("x", "t"), "start": ("x",)}
+    conditions = [sciml.Dirichlet(T=0.0, on=domain.faces("x"))]
+
+    @sciml.condition(on=domain.face(t=0))
+    def begins(self, T, start):
+        return T - start
+
+    @sciml.equation
+    def heat(self, T, x, t):
+        return d(T, t) - 0.05 * d(T, x, x)
+
+
+@pytest.mark.slow
+def test_an_unknown_start_that_is_a_field_of_its_own():
+    x, t = np.random.default_rng(0).random((2, 200))
+    true = np.exp(-0.05 * np.pi**2 * t) * np.sin(np.pi * x)
+    data = {"x": x, "t": t, "T": true + 0.01 * np.random.default_rng(1).normal(size=200)}
+    found = sciml.fit(Cooled(), data=data)
+    assert found.success, found.message
+    places = np.linspace(0.1, 0.9, 40)
+    low, high = found.interval(x=places, t=0.0)["start"]
+    assert np.mean((low < np.sin(np.pi * places)) & (np.sin(np.pi * places) < high)) > 0.5
+    assert np.abs(found(x=places, t=0.0)["start"] - np.sin(np.pi * places)).max() < 0.05

@@ -73,6 +73,13 @@ def test_what_would_not_end_within_the_budget_does_not_begin(left, ahead, over):
     assert Log(budget=Budget(seconds=left)).over(ahead) is over
 
 
+def test_a_report_does_not_hide_that_the_budget_is_spent():
+    log = Log(budget=Budget(seconds=100.0))
+    assert log.over(ahead=200.0)
+    log.solved("last", 1.0, 1.0, {}, best=1.0, most=1)
+    assert log.spent
+
+
 def test_ctrl_c_in_a_repeated_fit_keeps_the_one_before():
     """The size of the noise is found from a fit, and used in the next."""
     t = np.linspace(0, 3, 60)
