@@ -38,7 +38,8 @@ _NARROWEST, _REFINEMENTS = 1e-5, 16
 _IN_SPACE, _LOCAL = 0.3, 0.5
 _USELESS, _DOUBLED = 0.7, 0.25
 _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
-_QUIET, _HOLD, _LONGEST_HOLD = 1e-4, 3, 24
+# What of the target quiet elements have, where there are many as well; for how many windows elements that were cut stay so.
+_QUIET, _QUIETER, _CROWDED, _HOLD, _LONGEST_HOLD = 1e-4, 1e-2, 32, 3, 24
 # What of the target for residuals joined elements may lose of the fields.
 _LOST = 1e-2
 _SHORT, _AT_ONCE = 0.01, 1e-5
@@ -100,6 +101,15 @@ class _SlabTried:
     in_space: float
     places: Array
     error: float
+
+    @property
+    def shares(self) -> Array:
+        """Equidistribution: the residual of each element, if all were as long, that adds as much to that of the window.
+
+        What rounding leaves of derivatives on tiny elements is large there, and next to nothing on the whole.
+        """
+        widths = np.diff(self.mesh.breaks)
+        return self.places * np.sqrt(len(widths) * widths / widths.sum())
 
 
 @dataclass(frozen=True)
@@ -630,9 +640,9 @@ class ElementWindows(SlabAttempt):
         self._mesh = PiecewiseBasis(breaks, self._degree, self._smooth)
         if isinstance(self.earlier, ElementWindows):
             self._mesh = self.earlier._mesh
-        self._finer: PiecewiseBasis | None = None
         self._found: tuple[PiecewiseBasis, Tensor] | None = None
-        self._hold = self._patience = _HOLD
+        # Windows so far; by the places at which elements were cut in which of them, and for how many they stay so.
+        self._number, self._cut = 0, dict[float, tuple[int, int]]()
         # Whether what is rough at the start is smooth soon after, the first window as it was solved last, which was longer, and
         # the error that a rough start left in it.
         self._smooths = all(self._diffuses(name) for name in problem.fields)
@@ -653,18 +663,22 @@ class ElementWindows(SlabAttempt):
         if past:
             return found.setup, self._from_start
         if found.reached <= self.target:
-            self._hold -= 1
-            self._finer = None
-            if self._hold < 0:
-                self._mesh = self._joined(found, end)
-                self._finer = found.mesh if self._mesh is not found.mesh else None
+            self._number += 1
+            self._mesh = self._joined(found, end)
         elif found.solved:
             self._give_way(begin, found.reached if self._from_start else found.whole)
         return found.setup, found.reached
 
     def _joined(self, found: _SlabTried, end: float) -> PiecewiseBasis:
-        """Coarsening: quiet elements are joined, unless this loses something of the fields, which may grow."""
-        mesh, ends = found.mesh.merged(found.places < _QUIET * self.target), self._ends[id(found.setup.trial)].ends
+        """Coarsening: quiet elements are joined, unless this loses something of the fields, which may grow.
+
+        What was cut lately stays: halves of what was too long by little are quiet. Elsewhere they may be joined meanwhile, as
+        behind a front that moves.
+        """
+        crowded, breaks = found.mesh.count > _CROWDED, found.mesh.breaks.tolist()
+        long_ago = np.array([self._number > sum(self._cut.get(each, (-1, 0))) for each in breaks])
+        quiet = (found.shares < (_QUIETER if crowded else _QUIET) * self.target) & long_ago[:-1] & long_ago[1:]
+        mesh, ends = found.mesh.merged(quiet), self._ends[id(found.setup.trial)].ends
         if mesh.count == found.mesh.count:
             return found.mesh
         lost = self._misfits(mesh, self._onto(mesh, found.mesh, ends), end, found.setup).values()
@@ -706,21 +720,19 @@ class ElementWindows(SlabAttempt):
         for _ in range(_REFINEMENTS):
             if self.log.stopped or found.reached <= self.target or not found.solved:
                 return found
-            if self._finer is not None:
-                # To join elements was too much.
-                self._patience = min(2 * self._patience, _LONGEST_HOLD)
-                mesh, self._finer = self._finer, None
-            elif earlier is not None and found.in_space > _worth(earlier.mesh.count, found.mesh.count) * earlier.in_space:
+            if earlier is not None and found.in_space > _worth(earlier.mesh.count, found.mesh.count) * earlier.in_space:
                 return self._as_good_as_it_gets(earlier)
-            elif found.in_space < _IN_SPACE * found.reached:
+            if found.in_space < _IN_SPACE * found.reached:
                 return found
-            else:
-                widths = np.diff(found.mesh.breaks)
-                coarse = (found.places > _LOCAL * self.target) & (widths > _NARROWEST * widths.sum())
-                if not coarse.any() or found.mesh.count + coarse.sum() > _MOST:
-                    return self._as_good_as_it_gets(found)
-                mesh, earlier = found.mesh.split(coarse), found
-            self._hold = self._patience
+            widths = np.diff(found.mesh.breaks)
+            coarse = (found.shares > _LOCAL * self.target) & (widths > _NARROWEST * widths.sum())
+            if not coarse.any() or found.mesh.count + coarse.sum() > _MOST:
+                return self._as_good_as_it_gets(found)
+            mesh, earlier = found.mesh.split(coarse), found
+            for each in set(mesh.breaks.tolist()) - set(found.mesh.breaks.tolist()):
+                # To have joined them was too much.
+                again = 2 * self._cut[each][1] if each in self._cut else _HOLD
+                self._cut[each] = self._number, min(again, _LONGEST_HOLD)
             found = self._tried(mesh, begin, end, before)
         return found
 
