@@ -428,8 +428,15 @@ class _System:
         return False
 
     def _standing(self, side: Side) -> int:
-        """Characteristics: how many of a first-order system run along a side, as a fluid does along a wall that holds it."""
-        if side.coordinate is None or set(self._orders(side.coordinate)) - {0, 1}:
+        """Characteristics: how many of a first-order system run along a side, as a fluid does along a wall that holds it.
+
+        Beside equations of higher order, those of the fields and equations that are of first order: density beside viscosity.
+        """
+        if side.coordinate is None:
+            return 0
+        orders = self._matrix(side.coordinate)
+        rows, columns = (np.flatnonzero(orders.max(axis=axis) <= 1) for axis in (1, 0))
+        if len(rows) != len(columns):
             return 0
         problem, sample = self.problem, draw(OnFaces((side,)), self.problem.domain, _LOOKED_AT, np.random.default_rng(0))
         (points,), bound = sample.points, problem.bind_initial()
@@ -439,11 +446,11 @@ class _System:
         def rank(table: dict[Jet, Tensor]) -> int:
             at = Evaluation.of(bound, sample.points, [RandomJets(len(points), table=table)], sample.normals)
             found = torch.zeros(len(points), len(self.equations), len(self.fields), dtype=torch.float64)
-            for row, each in enumerate(self.equations):
-                for (field, index), slope in linearize(each.term, at).jets.items():
+            for row in rows:
+                for (field, index), slope in linearize(self.equations[row].term, at).jets.items():
                     if index == (side.coordinate,):
                         found[:, row, self.fields.index(field)] = slope
-            return int(torch.linalg.matrix_rank(found).max())
+            return int(torch.linalg.matrix_rank(found[:, rows][:, :, columns]).max())
 
         return rank({}) - rank(held)
 

@@ -233,10 +233,11 @@ class TileSpace:
         assert found is not None
         return found
 
-    def adapted(self, squares: Tensor) -> TileSpace | None:
+    def adapted(self, squares: Tensor, fits: Callable[[TileSpace], bool] = lambda space: True) -> TileSpace | None:
         """Tiles halved where few of them hold most of a sum of squares ``(T,)``; where tiles differ already, higher degrees.
 
-        None where all tiles are alike and should be finer.
+        None where all tiles are alike and should be finer. At singular places they become far smaller at once, or as small as
+        fits.
 
         Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
         (1996).
@@ -257,7 +258,9 @@ class TileSpace:
         if int((2 ** halved.sum(1) - 1).sum()) <= most * len(squares):
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = (self._at_corners(self.corners) & (marked & (self.levels > 0))[:, None]).any(0)
-            return self.finer(halved).towards(self.corners[singular])
+            finer, places = self.finer(halved), self.corners[singular]
+            graded = (finer.towards(places, times) for times in range(_TOWARDS if len(places) else 0, 0, -2))
+            return next(filter(fits, graded), finer)
         if (model := self.model).alike:
             return None
         found = self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)

@@ -26,7 +26,7 @@ from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.classical import on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
-from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
+from sciml.strategies.search import Candidate, Log, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
 from sciml.strategies.transfer import WarmStart
 from sciml.uncertainty.covariance import from_refinement
@@ -194,7 +194,8 @@ class Tiles(Strategy):
         found: Candidate | None = None
         last: DiscreteProblem | None = None
         so_far = _Refinements()
-        began, dearest, alike, first = work.log.seconds, math.inf, True, 0.0
+        # Seconds that a multiplication takes, as far as is known.
+        rate, alike, first = 0.0, True, 0.0
         levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
@@ -223,11 +224,11 @@ class Tiles(Strategy):
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.
                 space = next(levels, None)
                 continue
-            taken, left = work.log.seconds - began, work.log.budget.seconds - work.log.seconds
-            if taken * (effort + _BESIDE) / (dearest + _BESIDE) > left:
+            if not _in_time(work.log, rate, space):
+                left = budget.seconds - work.log.seconds
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
-            began, dearest = work.log.seconds, effort
+            began = work.log.seconds
             near = last is not None or self.on is not None
             level = _solved(work, space, begun if last is None else last, near=near)
             solved, hidden, squares = level.discrete, level.hidden, level.squares
@@ -302,7 +303,8 @@ class Tiles(Strategy):
             alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
             local = self.tiles is None and self.on is None and work.problem.time is None
-            adapted = space.adapted(squares) if local else None
+            rate = (work.log.seconds - began) / (effort + _BESIDE)
+            adapted = space.adapted(squares, partial(_in_time, work.log, rate)) if local else None
             space = next(levels, None) if adapted is None else adapted
         fixed = work.linear and not work.problem.unknowns and not work.log.stopped
         if found is not None and kept is not None and adrift and so_far.blind and fixed:
@@ -507,6 +509,11 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     corners = found.reentrant
     found = found.towards(corners if in_space or work.problem.unknowns else corners[corners.mixed])
     return found if in_space else found.resolving_data()
+
+
+def _in_time(log: Log, rate: float, space: TileSpace) -> bool:
+    """Whether the budget of time holds a solve on these tiles, at so many seconds for a multiplication."""
+    return rate * (space.effort(log.budget.accelerator)[0] + _BESIDE) <= log.budget.seconds - log.seconds
 
 
 @dataclass(frozen=True)

@@ -621,3 +621,21 @@ def test_what_a_fluid_carries_along_a_wall_that_holds_it_enters_nowhere():
     # What flows in from the other end has a value there.
     inflow = sciml.Dirichlet(u=0.0, on=channel.face(x=0)), sciml.Dirichlet(u=lambda t: -0.1 * t, on=channel.face(x=1))
     assert any("too few conditions" in each for each in warnings_of(*inflow))
+
+
+def test_a_density_beside_viscosity_enters_at_no_wall():
+    tube = sciml.Box(x=(-1, 1), t=(0, 1))
+    start = sciml.Initial(r=lambda x: 2 + x, u=0.0)
+
+    def mass(self, r, u, x, t):
+        return d(r, t) + d(r * u, x)
+
+    def momentum(self, r, u, x, t):
+        return r * (d(u, t) + u * d(u, x)) + d(r, x) - 0.1 * d(u, x, x)
+
+    def warnings_of(speed):
+        ends = sciml.Dirichlet(u=speed, on=tube.faces("x"))
+        return condition_warnings(made(tube, [start, ends], fields=["r", "u"], mass=mass, momentum=momentum))
+
+    assert warnings_of(0.0) == []
+    assert any("too few conditions" in each for each in warnings_of(0.5))
