@@ -81,6 +81,8 @@ _ALONG_EDGES = 33
 _TOWARDS = 7
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
 _SMALL_ENOUGH = 20
+# What of half a tile a side has at most that tiles are made smaller for.
+_SMALL_SIDE = 0.25
 # How often the tiles are halved in which derivatives are those of a singular place, and the share of points there.
 NEAR, _FEW_POINTS = 4, 0.02
 # Points at which the mean of a field is taken in the plane and in space, and what differences of a level are rounding.
@@ -368,6 +370,17 @@ class TileSpace:
             marked = torch.zeros(len(found.model.live), dtype=torch.bool)
             marked[held] = True
             found = found.finer(marked)
+        return found
+
+    def around_small_sides(self) -> TileSpace:
+        """Tiles halved at sides that are far smaller than they are, as the rim of a well, until these lie on several."""
+        found, domain = self, self.problem.domain
+        for side in domain.sides:
+            if side.coordinate is None:
+                rim = draw(OnFaces((side,)), domain, _AROUND_CORNERS, np.random.default_rng(0))
+                extent = np.ptp(self._scaled(rim.points[0]).numpy(), axis=0)
+                if len(extent) and bool((extent < _SMALL_SIDE * self.model.halves.amax(0).numpy()).all()):
+                    found = found.around([rim])
         return found
 
     def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:

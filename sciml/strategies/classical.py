@@ -66,7 +66,7 @@ class ClassicalGrids(Strategy):
             work.choices.append(f"{self.name}: {error}")
             if best is not None and isinstance(error, BlowUpError):
                 # What does not exist is not found by a network either.
-                yield replace(best, accepted=True, doubt=f"{self.name}: {error}")
+                yield replace(best, accepted=True, doubt="; ".join(filter(None, [best.doubt, f"{self.name}: {error}"])))
             return
         count, like = work.dimension, work.discrete.trial.offset
         trial = Scaled(found.trial, [-1.0] * count, [1.0] * count, [0.0] * len(like), [1.0] * len(like))

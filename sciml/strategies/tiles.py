@@ -68,6 +68,8 @@ _NEAREST = 0.1
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be;
 # the share of small ones that shows on rows at least where there is no solution: 7e-5 were seen on the smallest tiles.
 _SETTLES, _STALLS, _NOISE, _SLOW, _RISES, _ON_ROWS = 10.0, 1.1, 1e-6, 1e-3, 10.0, 1e-5
+# What two refinements leave at most of the squares on the rows where these converge; a tenth or so where nothing solves them.
+_CONVERGES = 1 / 30
 # How many times what rounding of the coefficients leaves of an equation least squares on cut tiles may leave.
 _AMPLIFIED = 1e3
 # How many natural sizes a field may have that is not chance.
@@ -369,6 +371,7 @@ class _Refinements:
     before: float = math.inf
     left: float = math.inf
     coarser: float = math.inf
+    falling: bool = False
     likely: float = math.inf
     idle: int = 0
     astray: int = 0
@@ -388,6 +391,8 @@ class _Refinements:
 
         What the ``smallest`` tiles at jumps miss shows only where they were halved: otherwise it is what it was.
         """
+        # Of what contradicts itself rows have less on smaller tiles as well, by the weights of their lengths alone.
+        self.falling = left < _CONVERGES * self.coarser < math.inf
         self.left, self.coarser = left, self.left
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
         # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
@@ -451,6 +456,7 @@ class _Refinements:
         if (
             not earlier
             or noise
+            or self.falling
             or not math.isfinite(residual)
             or residual > _RISES * least
             or residual < max(_SLOW if singular else _NOISE, self.change, min(earlier) / _STALLS)
@@ -497,7 +503,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     if found is None:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
-    found = found.around(work.discrete.narrow.values())
+    found = found.around(work.discrete.narrow.values()).around_small_sides()
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
     if work.dimension == 1:
         return found.towards(found.corners, _TO_THE_ENDS)

@@ -382,6 +382,42 @@ def test_four_materials_that_meet_in_a_point():
         assert error < 10 * solution.estimated_error[f"u_{name}"]
 
 
+class Well(sciml.Problem):
+    """A plate round a well of a thousandth of its width."""
+
+    radius = 0.001
+    domain = SQUARE - sciml.Disk((0.3, 0.4), radius, piece="well")
+    fields = ["u"]
+    conditions = [
+        sciml.Dirichlet(u=0.0, on=domain.piece("well")),
+        sciml.Dirichlet(u=lambda self, x, y: self.reference(x, y), on=domain.boundary - domain.piece("well")),
+    ]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+    def reference(self, x, y):
+        return torch.log(torch.hypot(x - 0.3, y - 0.4) / self.radius) / math.log(1 / self.radius)
+
+
+def test_tiles_are_halved_at_the_rim_of_a_small_well():
+    coarse = TileSpace.laid(Well(), ("x", "y"), (3, 3), 6)
+    space = coarse.around_small_sides()
+    rim = torch.linspace(0, 2 * math.pi, 50, dtype=torch.float64)
+    places = torch.stack([0.3 + 0.001 * rim.cos(), 0.4 + 0.001 * rim.sin()], dim=1) * 2 - 1
+    assert len(coarse.model.tile(places).unique()) == 1
+    assert len(space.model.tile(places).unique()) > 4
+    assert TileSpace.laid(plane(HOLED, []), ("x", "y"), (3, 3), 6).around_small_sides().model.alike
+
+
+@pytest.mark.slow
+def test_a_plate_round_a_small_well():
+    solution = sciml.fit(Well(), seconds=120)
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 1e-7
+
+
 class Edge(sciml.Problem):
     """A prism with a re-entrant edge: second derivatives have no square integral there."""
 
