@@ -47,6 +47,7 @@ from sciml.solvers import (
     Balanced,
     Callback,
     Causal,
+    DiscreteProblem,
     EarlyStopping,
     HardConstraints,
     ProgressLine,
@@ -60,6 +61,7 @@ from sciml.strategies.network import Train
 from sciml.strategies.noise_scale import iterate
 from sciml.strategies.search import ENDED, STOPPED, Budget, Candidate, Log, Options, Workspace
 from sciml.strategies.select import solve
+from sciml.strategies.tiles import MOST_COORDINATES
 from sciml.strategies.training import stages_of, usual_stages
 from sciml.strategies.transfer import WarmStart, check_names, check_stages
 from sciml.uncertainty.error_bands import carried, spread_of
@@ -159,6 +161,18 @@ def _moved(solution: Solution, device: torch.device) -> Solution:
     return replace(solution, trial=solution.trial.to(device), choices=choices)
 
 
+def _begun_nearer(setup: DiscreteProblem, notes: Sequence[str]) -> list[str]:
+    """What to try of a nonlinear problem at rest that was begun from nothing: Newton's method goes to what is near."""
+    problem = setup.problem
+    begun = any(each.startswith("start: ") for each in notes)
+    if begun or problem.time is not None or setup.measurements is not None or len(problem.coordinates) > MOST_COORDINATES:
+        return []
+    if problem.system.linear(setup.train, setup.sizes):
+        return []
+    guess = f"start={{{problem.fields[0]!r}: lambda {', '.join(problem.coordinates)}: ...}}"
+    return [f"nonlinear equations may have several solutions, or none near zero: begin from a first guess, {guess}"]
+
+
 def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
     """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
@@ -239,6 +253,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
     remarks = [*judged.remarks, *(overfitted(log.history) or (stagnant(setup, log.history) if explain else []))]
+    remarks += _begun_nearer(setup, notes) if reasons or short else []
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
     sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found

@@ -255,6 +255,21 @@ def test_polynomials_on_tiles_begin_from_a_grid():
     assert "start: Tiles of a solution of Layer" in found.choices
 
 
+def test_a_first_guess_is_proposed_where_nonlinear_equations_at_rest_are_not_solved():
+    class Ignited(Layer):
+        """Gelfand's equation beyond its fold: there is no solution."""
+
+        @sciml.equation
+        def phases(self, u, x):
+            return d(u, x, x) + 80 * torch.exp(u)
+
+    coarse = sciml.strategies.Tiles(2, 4)
+    lost = sciml.fit(Ignited(), strategy=coarse)
+    assert not lost.success
+    assert "begin from a first guess, start={'u': lambda x: ...}" in lost.message
+    assert "a first guess" not in sciml.fit(Ignited(), start={"u": 1.0}, strategy=coarse).message
+
+
 @pytest.mark.slow
 def test_what_is_not_solved_from_nothing_begins_from_coarse_grids():
     # Nothing is a solution of the equation, from which Newton's method goes astray.
