@@ -97,12 +97,15 @@ class Tiles(Pieces):
         if int((covered >= 0).sum()) != int(taken.prod(1).sum()):
             raise ModelError("tiles must not overlap; look at live and spans")
         # Of a box without a tile the nearest one, in units of a typical box.
-        middles = torch.cartesian_prod(*((each[1:] + each[:-1]) / 2 for each in found)).reshape(-1, len(found))
-        middles = middles / torch.stack([each.diff().mean() for each in found])
-        nearest = scipy.spatial.KDTree(middles[covered >= 0]).query(middles)[1]
-        self.register_buffer("_tile_of", covered[covered >= 0][torch.from_numpy(nearest)], persistent=False)
-        self.register_buffer("_empty", covered < 0, persistent=False)
-        self._whole = bool((covered >= 0).all())
+        empty, tile_of = covered < 0, covered.clone()
+        if bool(empty.any()):
+            middles = torch.cartesian_prod(*((each[1:] + each[:-1]) / 2 for each in found)).reshape(-1, len(found))
+            middles = middles / torch.stack([each.diff().mean() for each in found])
+            nearest = scipy.spatial.KDTree(middles[~empty]).query(middles[empty])[1]
+            tile_of[empty] = covered[~empty][torch.from_numpy(nearest)]
+        self.register_buffer("_tile_of", tile_of, persistent=False)
+        self.register_buffer("_empty", empty, persistent=False)
+        self._whole = not bool(empty.any())
         self.register_buffer("products", products, persistent=False)
         # The degrees of all but the last coordinate (R, D - 1), and for each product the number of its own (K,).
         key = torch.zeros(len(products), dtype=torch.int64)
@@ -137,10 +140,13 @@ class Tiles(Pieces):
     def _covered(self) -> Tensor:
         """The tile that takes each box, -1 where there is none."""
         found = torch.full(self.counts, -1)
-        for offset in itertools.product(*(range(int(most)) for most in self.extent.amax(0))):
-            tiles = torch.nonzero((torch.tensor(offset) < self.extent).all(1))[:, 0]
-            found[tuple((self.first[tiles] + torch.tensor(offset)).T)] = tiles
-        return found.flatten()
+        first, extent = self.first.cpu(), self.extent.cpu()
+        one = (extent == 1).all(1)
+        found[tuple(first[one].T)] = torch.nonzero(one)[:, 0]
+        large = torch.nonzero(~one)[:, 0]
+        for number, begin, many in zip(large.tolist(), first[large].tolist(), extent[large].tolist(), strict=True):
+            found[tuple(slice(low, low + each) for low, each in zip(begin, many, strict=True))] = number
+        return found.flatten().to(self.first)
 
     def split(self, halved: Tensor) -> tuple[list[list[float]], list[int], list[list[int]]]:
         """Breaks, ``live`` and ``spans`` where each tile is halved along the coordinates that are marked, ``(T, D)``."""
@@ -260,7 +266,9 @@ class Tiles(Pieces):
         for column, count in enumerate(self.counts):
             lower, upper = table.narrow(column, 0, count - 1).flatten(), table.narrow(column, 1, count - 1).flatten()
             both = (lower >= 0) & (upper >= 0) & (lower != upper)
-            found.append((column, torch.stack([lower[both], upper[both]], dim=1).unique(dim=0)))
+            # One number for each pair: to sort rows takes far longer.
+            keys = (lower[both] * len(self.live) + upper[both]).unique_consecutive().unique()
+            found.append((column, torch.stack([keys // len(self.live), keys % len(self.live)], dim=1)))
         return found
 
     def shared(self, pairs: Tensor) -> Tensor:

@@ -79,6 +79,8 @@ _MOST_SIDES = {2: 200, 3: 30}
 _ALONG_EDGES = 33
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
 _TOWARDS = 7
+# And where there is no time for so many.
+_LESS = 3
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
 _SMALL_ENOUGH = 20
 # What of half a tile a side has at most that tiles are made smaller for.
@@ -261,7 +263,7 @@ class TileSpace:
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = (self._at_corners(self.corners) & (marked & (self.levels > 0))[:, None]).any(0)
             finer, places = self.finer(halved), self.corners[singular]
-            graded = (finer.towards(places, times) for times in range(_TOWARDS if len(places) else 0, 0, -2))
+            graded = (finer.towards(places, times) for times in ((_TOWARDS, _LESS) if len(places) else ()))
             return next(filter(fits, graded), finer)
         if (model := self.model).alike:
             return None
