@@ -466,7 +466,7 @@ class _Refinements:
             # Finer tiles may resolve what these do not.
             levels = [found for _, found in self.residuals if math.isfinite(found)]
             earlier, later = levels[:-_LOOKS], levels[-_LOOKS:]
-            stay = bool(earlier) and min(later) > max(_RESOLVED, min(earlier) / _STALLS) and math.isfinite(residual)
+            stay = bool(earlier) and min(later) > max(_UNRESOLVED, min(earlier) / _STALLS) and math.isfinite(residual)
             return f"residuals stay at {residual:.1e} of their natural size whatever the tiles: {_CONTRADICTS}" if stay else ""
         self.stuck += 1
         changed = f"while refinements change the fields by {self.change:.1e} only"

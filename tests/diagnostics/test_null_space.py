@@ -265,6 +265,7 @@ def test_changes_that_fall_slowly_count_all_that_come():
     ("residuals", "told"),
     [
         ((0.75, 0.76, 0.9, 2.1), True),
+        ((0.0174, 0.0176, 0.0203, 0.0505), True),
         ((math.inf, 5.0, 0.76, 0.75, 0.74, 0.73), True),
         ((0.75, 0.76, 0.9), False),
         ((1.0, 0.85, 0.7, 0.56), False),
