@@ -69,6 +69,8 @@ _NEARLY = 3.0
 # Seconds for each number of a factor in each product at a stage (one thread of a slow processor), products beside those of
 # Newton's method, and seconds for each multiplication of a real factor.
 _A_NUMBER, _OTHER_PRODUCTS, _A_MULTIPLICATION = 4e-9, 2, 8e-11
+# Tries of a window of waves that end without a solution before the march is given up.
+_GIVEN_UP = 3
 # Stages of waves at most, and what one more leaves of the error in time if it helps.
 _MOST_STAGES, _HELPS = 9, 0.3
 
@@ -122,6 +124,8 @@ class TileWindows(SlabAttempt):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
+        # Windows in turn that ended without a solution.
+        self._in_turn = 0
         self._first: _TileTried | None = None
         # The coefficients of the start on the tiles that asked for them last.
         self._started: tuple[TileSpace, tuple[Tensor, ...]] | None = None
@@ -177,7 +181,10 @@ class TileWindows(SlabAttempt):
         if self._jumps and before is None and self._in_space <= self.accepted:
             # The layer itself is missed by as much however short the window is.
             reached = min(reached, self.accepted)
-        if not found.solved or (reached if self._jumps else self._in_space) > self.accepted:
+        lost = not found.solved or (reached if self._jumps else self._in_space) > self.accepted
+        # Of waves that have grown shorter windows damp still less.
+        self._in_turn = self._in_turn + 1 if lost and waves and before is not None else 0
+        if lost:
             return found.setup, math.inf
         # Residuals are as large as rates over all of time where the fields are so far off in a short window.
         rate = reached * self._duration / (end - begin)
@@ -195,6 +202,11 @@ class TileWindows(SlabAttempt):
                 self.stages, self.longer = self._longer_had, 2.0
             self._longer_had = self.stages
         return found.setup, reached
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether shorter windows would be as far off."""
+        return self._in_turn >= _GIVEN_UP
 
     def _is_late(self, found: _TileTried, left: float) -> bool:
         """Whether so many windows more, as long as this one, take much of the budget of time."""

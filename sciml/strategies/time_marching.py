@@ -283,7 +283,7 @@ class WindowMethod:
     factors can be kept from window to window.
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
     enough where the shortest length misses the target. ``in_vain`` tells whether shorter ones would miss it by as much, so that
-    the next method takes over at once. ``name`` says what solves the windows.
+    the next method takes over at once, or the march ends. ``name`` says what solves the windows.
     """
 
     attempt: Attempt
@@ -346,7 +346,7 @@ def march(
         if reached > aim and not over:
             tried += 1
             ceiling = _SHORTER * (stop - at)
-            vain = method + 1 < len(methods) and methods[method].in_vain()
+            vain = methods[method].in_vain()
             if length > 1.01 * shortest and tried < _MOST_MISSES and not vain:
                 length = max(0.5 * min(length, stop - at), shortest)
                 continue

@@ -315,5 +315,9 @@ class TimeMarching(Strategy):
         own = kind(setup, work.log, aim, _GOOD_ENOUGH, varied=varied, earlier=earlier, since=since)
         found = WindowMethod(own, 0.05, _SHORTEST, target=lambda: own.target, accepted=_GOOD_ENOUGH, name=kind.title)
         if isinstance(own, GridWindows):
-            own.alone, found = alone, replace(found, in_vain=lambda: own.gives_up)
-        return replace(found, longer=lambda: own.longer) if isinstance(own, GridWindows | TileWindows) else found
+            own.alone = alone
+        if not isinstance(own, GridWindows | TileWindows):
+            return found
+        # A rough start is left to what follows, if anything does.
+        vain = isinstance(own, TileWindows) or not alone
+        return replace(found, in_vain=lambda: vain and own.gives_up, longer=lambda: own.longer)
