@@ -161,11 +161,10 @@ def _moved(solution: Solution, device: torch.device) -> Solution:
     return replace(solution, trial=solution.trial.to(device), choices=choices)
 
 
-def _begun_nearer(setup: DiscreteProblem, notes: Sequence[str]) -> list[str]:
-    """What to try of a nonlinear problem at rest that was begun from nothing: Newton's method goes to what is near."""
+def _begun_nearer(setup: DiscreteProblem) -> list[str]:
+    """What to try of a nonlinear problem at rest: Newton's method goes to what is near."""
     problem = setup.problem
-    begun = any(each.startswith("start: ") for each in notes)
-    if begun or problem.time is not None or setup.measurements is not None or len(problem.coordinates) > MOST_COORDINATES:
+    if problem.time is not None or setup.measurements is not None or len(problem.coordinates) > MOST_COORDINATES:
         return []
     if problem.system.linear(setup.train, setup.sizes):
         return []
@@ -173,8 +172,10 @@ def _begun_nearer(setup: DiscreteProblem, notes: Sequence[str]) -> list[str]:
     return [f"nonlinear equations may have several solutions, or none near zero: begin from a first guess, {guess}"]
 
 
-def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
-    """The solution of a fit, judged on points that nothing was trained on."""
+def concluded(
+    best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str, *, from_nothing: bool
+) -> Solution:
+    """The solution of a fit, judged on points that nothing was trained on; whether its caller left open where it began."""
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
     try:
@@ -253,7 +254,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
     remarks = [*judged.remarks, *(overfitted(log.history) or (stagnant(setup, log.history) if explain else []))]
-    remarks += _begun_nearer(setup, notes) if reasons or short else []
+    remarks += _begun_nearer(setup) if from_nothing and (reasons or short) else []
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
     sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
@@ -403,7 +404,8 @@ def fit(
             problem may have other constants, data and bounds, but the same coordinates and fields. The default solver is then
             L-BFGS, or Gauss-Newton steps where the model is linear in its parameters; from a solution on tiles Newton's method
             begins, on tiles of its own. So it does from a first guess of fields, numbers or functions of coordinates by their
-            names (those left out are zero): ``start={"u": lambda x: torch.sin(x)}``.
+            names (those left out are zero): ``start={"u": lambda x: torch.sin(x)}``, and of problems at rest from a solution
+            on a grid, such as that of ``baseline``.
         freeze: parts of the model that no solver varies, by their names in ``model.named_modules()``, with wildcards as in a
             shell: ``freeze=("layers.0", "layers.2")``.
         preflight: what becomes of mistakes that ``sciml.preflight`` finds before the first step: ``"error"`` raises, ``"warn"``
@@ -552,7 +554,7 @@ def fit(
             notes = [*notes, feed.notes(best.discrete, [each for each in stages if each.name in used])]
         if process_group.several():
             notes = [*notes, f"{process_group.current().size} processes, each with a share of the rows"]
-        solution = concluded(best, notes, log, options, intervals)
+        solution = concluded(best, notes, log, options, intervals, from_nothing=begin is None and model is None)
         solution = solution if solution.dtype == kind else _rounded(solution, problem, kind, seed)
         solution = solution if device == "auto" else _moved(solution, device_of(device))
         record.end(solution)

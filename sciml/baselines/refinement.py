@@ -25,7 +25,9 @@ from sciml.typing import Array
 RECOVERABLE = (IntegrationError, NewtonError)
 _PROBES = 8192
 _SHARE = 0.1
-# Steps of Newton's method from the solution on a coarser grid, at most, about.
+# The grids that are compared at least.
+_COMPARED = 2
+# About how many steps Newton's method takes from the solution on a coarser grid.
 _AGAIN = 6
 _CHEAP = 0.05
 # How the time for a grid grows with its nodes, at least; in the plane with that of factors.
@@ -111,7 +113,8 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
     found: Refinement | None = None
     failure: BaselineError | None = None
     blown: list[float] = []
-    last, share, grows = (0.0, 1), max(_SHARE, 1 / most), _GROWS
+    # Of two grids the first one may take what the other leaves.
+    last, share, grows = (0.0, 1), 0.5 if most == _COMPARED else _SHARE, _GROWS
     for grid in grids:
         if found is not None and budget.spent + last[0] * (grid.size / last[1]) ** grows > budget.seconds:
             found.ended = f"there was no time for a finer grid within {budget.seconds:g} s"

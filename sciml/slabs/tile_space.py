@@ -79,12 +79,12 @@ _MOST_SIDES = {2: 200, 3: 30}
 _ALONG_EDGES = 33
 # How often tiles at a corner are halved at once, beside the once of all that are marked.
 _TOWARDS = 7
-# And where there is no time for so many.
-_LESS = 3
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
 _SMALL_ENOUGH = 20
-# What of half a tile a side has at most that tiles are made smaller for.
-_SMALL_SIDE = 0.25
+# How far from the domain the middle of a hole is at least, as a share of its width; tiles from which on no more are halved.
+_ROUND, _MOST_AROUND = 0.2, 1000
+# Places that are the same, in units of half the domain.
+_SAME_PLACE = 1e-6
 # How often the tiles are halved in which derivatives are those of a singular place, and the share of points there.
 NEAR, _FEW_POINTS = 4, 0.02
 # Points at which the mean of a field is taken in the plane and in space, and what differences of a level are rounding.
@@ -237,11 +237,10 @@ class TileSpace:
         assert found is not None
         return found
 
-    def adapted(self, squares: Tensor, fits: Callable[[TileSpace], bool] = lambda space: True) -> TileSpace | None:
+    def adapted(self, squares: Tensor) -> TileSpace | None:
         """Tiles halved where few of them hold most of a sum of squares ``(T,)``; where tiles differ already, higher degrees.
 
-        None where all tiles are alike and should be finer. At singular places they become far smaller at once, or as small as
-        fits.
+        None where all tiles are alike and should be finer.
 
         Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
         (1996).
@@ -262,9 +261,7 @@ class TileSpace:
         if int((2 ** halved.sum(1) - 1).sum()) <= most * len(squares):
             # Where a tile halved before stands out once more, the fields are singular: far smaller ones at once.
             singular = (self._at_corners(self.corners) & (marked & (self.levels > 0))[:, None]).any(0)
-            finer, places = self.finer(halved), self.corners[singular]
-            graded = (finer.towards(places, times) for times in ((_TOWARDS, _LESS) if len(places) else ()))
-            return next(filter(fits, graded), finer)
+            return self.finer(halved).towards(self.corners[singular])
         if (model := self.model).alike:
             return None
         found = self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), higher=2)
@@ -276,10 +273,18 @@ class TileSpace:
 
     @cached_property
     def corners(self) -> Corners:
-        """Where two sides of a domain meet: corners in the plane, re-entrant edges in space, and the ends of an interval.
+        """Where fields may be singular: where sides of the domain meet, and in the plane those of its parts at interfaces."""
+        own = self._of_domain
+        if len(self.names) != 2:
+            return own
+        places = self._corners_of_parts()
+        known = torch.cdist(places, own.places).amin(1) <= _SAME_PLACE if len(own.places) else torch.zeros(len(places)).bool()
+        parts = Corners(places, torch.ones_like(places, dtype=torch.bool), torch.zeros(len(places)).bool())[~known]
+        return Corners(*(torch.cat(each) for each in zip(vars(own).values(), vars(parts).values(), strict=True)))
 
-        In the plane those of the parts of a domain are among them.
-        """
+    @cached_property
+    def _of_domain(self) -> Corners:
+        """Where two sides of a domain meet: corners in the plane, re-entrant edges in space, and the ends of an interval."""
         domain, count = self.problem.domain, len(self.names)
         places, across, changes = list[Tensor](), list[Tensor](), list[Tensor]()
         if count == 1:
@@ -303,26 +308,29 @@ class TileSpace:
                 edge = count > 2 and int(varies.sum()) == 1
                 across.append((~varies if edge else torch.ones_like(varies)).expand(len(own), -1))
                 changes.append(torch.full((len(own),), changed))
-        if count == 2:
-            places.append(self._scaled(torch.from_numpy(self._corners_of_parts())))
-            across.append(torch.ones_like(places[-1], dtype=torch.bool))
-            changes.append(torch.zeros(len(places[-1]), dtype=torch.bool))
         empty = torch.empty(0, count, dtype=torch.float64)
         all_changed = torch.cat([empty[:, 0].bool(), *changes])
         found = Corners(torch.cat([empty, *places]), torch.cat([empty.bool(), *across]), all_changed)
         return found if count < 3 else found[self._turned_into(found)]
 
-    def _corners_of_parts(self) -> Array:
-        """Where interfaces turn, or meet others or the boundary: corners of parts of a plane domain, ``(m, D)``."""
-        domain, found = self.problem.domain, list[Array]()
+    def _corners_of_parts(self) -> Tensor:
+        """Where interfaces turn, or meet others or the boundary: corners of parts of a plane domain, ``(m, 2)``."""
+        domain, found = self.problem.domain, [torch.empty(0, 2, dtype=torch.float64)]
         unit = np.full((1, len(domain.bounds)), 0.5)
         for place in dict.fromkeys(term.place for term in self.problem.terms() if isinstance(term.place, Interface)):
             for one, other in ((place.first, place.second), (place.second, place.first)):
                 around = [side for side in one.sides if side.coordinate in (None, *self.names)]
-                for pair in itertools.combinations(around, 2):
+                # So many sides are those of a curve.
+                for pair in itertools.combinations(around if len(around) <= _MOST_SIDES[2] else (), 2):
                     own = one.meeting(*pair, unit)
-                    found.append(own[np.abs(other.distance(own)) <= _BESIDE * domain.diameter] if len(own) else own)
-        return np.concatenate([np.empty((0, len(domain.bounds))), *found])
+                    if not len(own) and len(one.bounds) == 2:
+                        own = common_ends(one, *pair)
+                    found.append(
+                        self._scaled(torch.from_numpy(own[np.abs(other.distance(own)) <= _SAME_PLACE * domain.diameter]))
+                    )
+        places = torch.cat(found)
+        later = torch.cdist(places, places).le(_SAME_PLACE).tril(-1).any(1)
+        return places[~later]
 
     @property
     def reentrant(self) -> Corners:
@@ -330,7 +338,7 @@ class TileSpace:
 
         Mixed conditions make as much of half the angle.
         """
-        return self.corners[self._turned_into(self.corners)]
+        return self._of_domain[self._turned_into(self._of_domain)]
 
     def _turned_into(self, corners: Corners) -> Tensor:
         places, most = corners.places, torch.where(corners.mixed, _REENTRANT / 2, _REENTRANT)
@@ -374,15 +382,29 @@ class TileSpace:
             found = found.finer(marked)
         return found
 
-    def around_small_sides(self) -> TileSpace:
-        """Tiles halved at sides that are far smaller than they are, as the rim of a well, until these lie on several."""
-        found, domain = self, self.problem.domain
+    def around_small_holes(self) -> TileSpace:
+        """Tiles halved at the rims of holes that are smaller than they are, such as wells, until they are as small."""
+        found, rims = self, self._rims()
+        for _ in range(_SMALL_ENOUGH):
+            marked = torch.zeros(len(found.model.live), dtype=torch.bool)
+            for rim in rims:
+                tiles = found.model.tile(rim).unique()
+                marked[tiles] |= (2 * found.model.halves[tiles] > rim.amax(0) - rim.amin(0)).any(1)
+            # So many small holes ask for a fine grid.
+            if not marked.any() or len(marked) > _MOST_AROUND:
+                break
+            found = found.finer(marked)
+        return found
+
+    def _rims(self) -> list[Tensor]:
+        """Points of the rims of holes, ``(n, D)`` each: of sides about whose middles nothing lies inside."""
+        domain, found = self.problem.domain, []
         for side in domain.sides:
-            if side.coordinate is None:
-                rim = draw(OnFaces((side,)), domain, _AROUND_CORNERS, np.random.default_rng(0))
-                extent = np.ptp(self._scaled(rim.points[0]).numpy(), axis=0)
-                if len(extent) and bool((extent < _SMALL_SIDE * self.model.halves.amax(0).numpy()).all()):
-                    found = found.around([rim])
+            points = draw(OnFaces((side,)), domain, _AROUND_CORNERS, np.random.default_rng(0)).points[0]
+            own = points[:, self._place]
+            middle = points.mean(0, keepdim=True).numpy()
+            if len(points) and float(domain.distance(middle)[0]) >= _ROUND * float((own.amax(0) - own.amin(0)).max()):
+                found.append(self._scaled(points))
         return found
 
     def resolving_data(self, times: int = _SMALL_ENOUGH) -> TileSpace:
@@ -524,6 +546,12 @@ class TileSpace:
     def left(self, squares: Tensor) -> float:
         """Least-squares residual: squares ``(T,)`` of all tiles but the smallest, which hardly matter to the fields, summed."""
         return float(squares[self.levels < _TOWARDS].sum())
+
+    @property
+    def weight(self) -> float:
+        """What squares of an equation of the highest order weigh on the largest tiles, up to a constant."""
+        order = max(self.problem.order(field, name) for field in self.problem.fields for name in self.names)
+        return float(self.halves.amax() / max(self.model.degrees)) ** (2 * order)
 
     @property
     def width(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -79,16 +78,17 @@ class ClassicalGrids(Strategy):
         yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, at_most=errors)
 
 
-def on_coarse_grids(work: Workspace) -> Solution | None:
-    """Grid sequencing: the solution on two coarse grids, where these nearly agree; None where they do not, or nothing is found.
+def on_coarse_grids(work: Workspace) -> tuple[Solution | None, str]:
+    """Grid sequencing: the solution on the finer of two coarse grids, if these nearly agree; otherwise None, and why.
 
     Differences on few nodes know fewer functions that are no solution than polynomials do, and pseudo-time leads to a state
     at rest where Newton's method does not.
     """
-    limit = _SHARE * max(1.0, work.log.budget.seconds - work.log.seconds)
+    limit = min(ClassicalGrids.seconds, _SHARE * max(1.0, work.log.budget.seconds - work.log.seconds))
     method = "differences" if isinstance(work.problem.domain, Box) else "auto"
     try:
         found = baseline(work.problem, n=_COARSE[work.dimension], method=method, time_limit=limit, preflight="off")
-    except SciMLError:
-        return None
-    return found if max(found.estimated_error.values(), default=math.inf) <= _RESOLVED else None
+    except SciMLError as error:
+        return None, str(error)
+    errors = found.estimated_error.values()
+    return (found, "") if errors and all(each <= _RESOLVED for each in errors) else (None, found.message)

@@ -130,9 +130,9 @@ class InverseFields(Strategy):
 
     In two or three coordinates, on any domain, where conditions would determine the fields if these functions were known:
     they are Chebyshev series, the other fields follow from them on tiles that the domain cuts, and Gauss and Newton's steps
-    vary the coefficients, with a prior on second derivatives whose strength is chosen anew at each step. Otherwise, on boxes
-    of one or two coordinates: Levenberg-Marquardt steps on everything at once, with that prior, which becomes weaker while
-    that foretells data better.
+    vary the coefficients, with a prior on second derivatives whose strength is chosen anew at each step. Otherwise, and
+    where conditions at the start hold these functions, on boxes of one or two coordinates: Levenberg-Marquardt steps on
+    everything at once, with that prior, which becomes weaker while that foretells data better.
     """
 
     def obstacle(self, work: Workspace) -> str | None:

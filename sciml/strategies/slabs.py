@@ -38,8 +38,10 @@ _NARROWEST, _REFINEMENTS = 1e-5, 16
 _IN_SPACE, _LOCAL = 0.3, 0.5
 _USELESS, _DOUBLED = 0.7, 0.25
 _GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
-# What of the target quiet elements have, where there are many as well; for how many windows elements that were cut stay so.
-_QUIET, _QUIETER, _CROWDED, _HOLD, _LONGEST_HOLD = 1e-4, 1e-2, 32, 3, 24
+# What of the target elements have that are joined, and where there are more than so many elements.
+_QUIET, _QUIET_ENOUGH, _CROWDED = 1e-4, 1e-2, 32
+# For how many windows elements that were cut stay so, and where they had been joined too early.
+_HOLD, _LONGEST_HOLD = 3, 24
 # What of the target for residuals joined elements may lose of the fields.
 _LOST = 1e-2
 _SHORT, _AT_ONCE = 0.01, 1e-5
@@ -638,11 +640,11 @@ class ElementWindows(SlabAttempt):
             new = [each for each in (*begins, *ends) if np.abs(each - breaks).min() > _NARROWEST * (high - low)]
             breaks = np.unique([*breaks, *new[:_FIRST]])
         self._mesh = PiecewiseBasis(breaks, self._degree, self._smooth)
-        if isinstance(self.earlier, ElementWindows):
-            self._mesh = self.earlier._mesh
-        self._found: tuple[PiecewiseBasis, Tensor] | None = None
         # Windows so far; by the places at which elements were cut in which of them, and for how many they stay so.
         self._number, self._cut = 0, dict[float, tuple[int, int]]()
+        if isinstance(self.earlier, ElementWindows):
+            self._mesh, self._number, self._cut = self.earlier._mesh, self.earlier._number, self.earlier._cut
+        self._found: tuple[PiecewiseBasis, Tensor] | None = None
         # Whether what is rough at the start is smooth soon after, the first window as it was solved last, which was longer, and
         # the error that a rough start left in it.
         self._smooths = all(self._diffuses(name) for name in problem.fields)
@@ -657,6 +659,10 @@ class ElementWindows(SlabAttempt):
             self._mesh = self._resolving_start(begin)
         self.target = max(self.target, self._from_start)
         found = self._resolved(begin, end, before)
+        for each in set(found.mesh.breaks.tolist()) - set(self._mesh.breaks.tolist()):
+            # What was cut before had been joined too early.
+            again = 2 * self._cut[each][1] if each in self._cut else _HOLD
+            self._cut[each] = self._number, min(again, _LONGEST_HOLD)
         self._mesh = found.mesh
         past = before is None and not self._smooths and self._is_past_start(found, end)
         self._keep_error(begin, found.setup)
@@ -676,8 +682,8 @@ class ElementWindows(SlabAttempt):
         behind a front that moves.
         """
         crowded, breaks = found.mesh.count > _CROWDED, found.mesh.breaks.tolist()
-        long_ago = np.array([self._number > sum(self._cut.get(each, (-1, 0))) for each in breaks])
-        quiet = (found.shares < (_QUIETER if crowded else _QUIET) * self.target) & long_ago[:-1] & long_ago[1:]
+        long_ago = np.array([self._number > sum(self._cut.get(each, (0, _HOLD))) for each in breaks])
+        quiet = (found.shares < (_QUIET_ENOUGH if crowded else _QUIET) * self.target) & long_ago[:-1] & long_ago[1:]
         mesh, ends = found.mesh.merged(quiet), self._ends[id(found.setup.trial)].ends
         if mesh.count == found.mesh.count:
             return found.mesh
@@ -729,10 +735,6 @@ class ElementWindows(SlabAttempt):
             if not coarse.any() or found.mesh.count + coarse.sum() > _MOST:
                 return self._as_good_as_it_gets(found)
             mesh, earlier = found.mesh.split(coarse), found
-            for each in set(mesh.breaks.tolist()) - set(found.mesh.breaks.tolist()):
-                # To have joined them was too much.
-                again = 2 * self._cut[each][1] if each in self._cut else _HOLD
-                self._cut[each] = self._number, min(again, _LONGEST_HOLD)
             found = self._tried(mesh, begin, end, before)
         return found
 

@@ -26,7 +26,7 @@ from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.classical import on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
-from sciml.strategies.search import Candidate, Log, Strategy, Workspace, judged_apart
+from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
 from sciml.strategies.transfer import WarmStart
 from sciml.uncertainty.covariance import from_refinement
@@ -177,18 +177,21 @@ class Tiles(Strategy):
         if given or work.linear or work.problem.time is not None or work.problem.unknowns:
             yield from plain
             return
-        first: Candidate | None = None
-        # From nothing Newton's method may end where there is no solution, which finer tiles do not mend.
-        for found in itertools.islice(plain, _PLAIN if best is None else 0):
-            first = found
-            yield first
-        if first is not None and first.residual <= _ASTRAY_AT:
-            yield from plain
-        elif (grid := _from_grids(work)) is not None:
-            for found in replace(self, begin=grid)._refined(work):
-                yield found if first is None else min(first, found, key=attrgetter("residual"))
-        else:
-            yield from plain
+        # What is far from solved has gone astray: from nothing Newton's method may end where finer tiles mend nothing.
+        found, far = None, best is not None and best.residual > _ASTRAY_AT
+        for now in itertools.islice(plain, 0 if far else _PLAIN):
+            found = now
+            yield found
+        if found is None or found.residual > _ASTRAY_AT:
+            grid = _from_grids(work)
+            for now in () if grid is None else replace(self, begin=grid)._refined(work):
+                found = now if found is None else min(found, now, key=attrgetter("residual"))
+                yield found
+            if found is not None and found.residual <= _ASTRAY_AT:
+                return
+        for now in plain:
+            found = now if found is None else min(found, now, key=attrgetter("residual"))
+            yield found
 
     def _refined(self, work: Workspace) -> Iterator[Candidate]:
         """Solutions on finer and finer tiles, the best so far each time."""
@@ -226,16 +229,18 @@ class Tiles(Strategy):
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.
                 space = next(levels, None)
                 continue
-            if not _in_time(work.log, rate, space):
-                left = budget.seconds - work.log.seconds
+            left = budget.seconds - work.log.seconds
+            if rate * (effort + _BESIDE) > left:
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take longer than the {left:.0f} s that are left")
                 break
             began = work.log.seconds
             near = last is not None or self.on is not None
             level = _solved(work, space, begun if last is None else last, near=near)
+            # Before others are asked, who may take long.
+            rate = (work.log.seconds - began) / (effort + _BESIDE)
             solved, hidden, squares = level.discrete, level.hidden, level.squares
             changes = {} if last is None else _changes(work, solved, last)
-            at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden, space.at_jumps)
+            at_most = so_far.at_most(changes, space.left(squares), model.alike, hidden, space.at_jumps, space.weight)
             # Without anything to compare with, or where no step is known, what is left on the rows has to do.
             judged = max(relative(solved) if last is None or not so_far.change else max(at_most.values()), level.jump, hidden)
             name = f"Tiles({model.extra_repr()})"
@@ -305,8 +310,7 @@ class Tiles(Strategy):
             alike = model.alike
             # What is left in time was carried there from earlier times: it does not say where tiles should be smaller.
             local = self.tiles is None and self.on is None and work.problem.time is None
-            rate = (work.log.seconds - began) / (effort + _BESIDE)
-            adapted = space.adapted(squares, partial(_in_time, work.log, rate)) if local else None
+            adapted = space.adapted(squares) if local else None
             space = next(levels, None) if adapted is None else adapted
         fixed = work.linear and not work.problem.unknowns and not work.log.stopped
         if found is not None and kept is not None and adrift and so_far.blind and fixed:
@@ -372,6 +376,7 @@ class _Refinements:
     left: float = math.inf
     coarser: float = math.inf
     falling: bool = False
+    weights: tuple[float, float] = (math.inf, math.inf)
     likely: float = math.inf
     idle: int = 0
     astray: int = 0
@@ -385,15 +390,22 @@ class _Refinements:
     floor: dict[str, float] = field(default_factory=dict)
 
     def at_most(
-        self, changes: Mapping[str, float], left: float, alike: bool, hidden: float, smallest: float
+        self,
+        changes: Mapping[str, float],
+        left: float,
+        alike: bool,
+        hidden: float,
+        smallest: float,
+        weight: float = 1.0,
     ) -> dict[str, float]:
         """Hierarchical error estimate: how far off each field is at most, about, after a change by so much.
 
-        What the ``smallest`` tiles at jumps miss shows only where they were halved: otherwise it is what it was.
+        What the ``smallest`` tiles at jumps miss shows only where they were halved: otherwise it is what it was. Squares of an
+        equation on the largest tiles have a ``weight``.
         """
-        # Of what contradicts itself rows have less on smaller tiles as well, by the weights of their lengths alone.
-        self.falling = left < _CONVERGES * self.coarser < math.inf
-        self.left, self.coarser = left, self.left
+        # Of what contradicts itself rows have less on smaller tiles as well, by the weights of these alone.
+        self.falling = left < _CONVERGES * min(1.0, weight / self.weights[0]) * self.coarser < math.inf
+        self.left, self.coarser, self.weights = left, self.left, (self.weights[1], weight)
         self.before, self.change = self.change, max(changes.values(), default=math.inf)
         # Where few tiles were halved, the change is that of these; by Pythagoras, as what is left on the rows tells.
         unseen = 0.0 if alike else math.sqrt(left / max(self.coarser - left, _ALIKE * left, 1e-300))
@@ -503,7 +515,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     if found is None:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
-    found = found.around(work.discrete.narrow.values()).around_small_sides()
+    found = found.around(work.discrete.narrow.values()).around_small_holes()
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
     if work.dimension == 1:
         return found.towards(found.corners, _TO_THE_ENDS)
@@ -515,11 +527,6 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     corners = found.reentrant
     found = found.towards(corners if in_space or work.problem.unknowns else corners[corners.mixed])
     return found if in_space else found.resolving_data()
-
-
-def _in_time(log: Log, rate: float, space: TileSpace) -> bool:
-    """Whether the budget of time holds a solve on these tiles, at so many seconds for a multiplication."""
-    return rate * (space.effort(log.budget.accelerator)[0] + _BESIDE) <= log.budget.seconds - log.seconds
 
 
 @dataclass(frozen=True)
@@ -734,14 +741,15 @@ def _from_grids(work: Workspace) -> WarmStart | None:
     """What coarse classical grids find, as a start, or None."""
 
     def compute() -> dict[str, object]:
-        found = on_coarse_grids(work)
+        found, why = on_coarse_grids(work)
         if found is None:
-            return {}
+            return {"why": why}
         start = cast(TilePolynomials, model_of(cast(WarmStart, WarmStart.of(found, work.problem, None)).scaled))
         return {"coefficients": start.coefficients, "said": f"what is found by {found.solver}"}
 
     got = work.journal.recalled("coarse grids", compute)
-    if not got:
+    if "why" in got:
+        work.choices.append(f"{Tiles.__name__}: no start from coarse grids, {got['why']}")
         return None
     start = replace(WarmStart.guessed({}, work.problem), said=str(got["said"]))
     cast(TilePolynomials, model_of(start.scaled)).coefficients.copy_(got["coefficients"])

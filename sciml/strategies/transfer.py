@@ -47,12 +47,12 @@ _GUESSED = {1: (24, 12), 2: (12, 8), 3: (5, 6)}
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A solution that a fit begins from, or a first guess of its fields, and what that is, if no solution."""
+    """A solution that a fit begins from, or a first guess of its fields: ``said`` tells what it is."""
 
     solution: Solution | None
     scaled: Scaled
     exact: bool
-    said: str = "a first guess"
+    said: str = ""
 
     @classmethod
     def of(cls, start: Any, problem: Problem, model: nn.Module | None, *, exact: bool | None = None) -> WarmStart | None:
@@ -75,9 +75,8 @@ class WarmStart:
             if model is None and problem.time is None and not isinstance(solution.trial, Windowed):
                 low, high = (torch.tensor([solution.bounds[name][end] for name in problem.coordinates]) for end in (0, 1))
                 # A grid knows nothing beyond its ends.
-                return cls._on_tiles(
-                    problem, lambda points: solution.trial(points.clamp(low.to(points), high.to(points))), solution
-                )
+                values = lambda points: solution.trial(points.clamp(low.to(points), high.to(points)))  # noqa: E731
+                return cls._on_tiles(problem, values, solution, f"a grid of a solution of {solution.name}")
             kind = f"{len(solution.trial.windows)} windows of time" if isinstance(solution.trial, Windowed) else "a grid"
             raise ModelError(
                 f"start: this solution of {solution.name} is made of {kind}, and a fit begins from one model: fit one network "
@@ -105,16 +104,16 @@ class WarmStart:
                 found[:, problem.fields.index(name)] = given
             return found
 
-        return cls._on_tiles(problem, values, None)
+        return cls._on_tiles(problem, values, None, "a first guess")
 
     @classmethod
     def _on_tiles(
-        cls, problem: Problem, values: Callable[[torch.Tensor], torch.Tensor], solution: Solution | None
+        cls, problem: Problem, values: Callable[[torch.Tensor], torch.Tensor], solution: Solution | None, said: str
     ) -> WarmStart:
         """Polynomials on tiles nearest to what has the values ``(n, fields)`` at points ``(n, coordinates)``."""
         domain, count = problem.domain, len(problem.coordinates)
         if count not in _GUESSED:
-            raise SolverError(f"start: a first guess of fields has 1 to {len(_GUESSED)} coordinates; the problem has {count}")
+            raise SolverError(f"start: {said} has 1 to {len(_GUESSED)} coordinates; the problem has {count}")
         most, degree = _GUESSED[count]
         widths = list(domain.half_widths.values())
         counts = [max(1, round(most * width / max(widths))) for width in widths]
@@ -131,10 +130,10 @@ class WarmStart:
         lost = ~found.isfinite().all(1)
         if bool((lost & inside).any()):
             where = located(problem.coordinates, points[lost & inside][0].tolist())
-            raise ProblemError(f"start: the first guess is not finite at {where}")
+            raise ProblemError(f"start: {said} is not finite at {where}")
         known = found.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
         model.coefficients.copy_(nearest(table, known).mT)
-        return cls(solution, scaled, exact=False)
+        return cls(solution, scaled, exact=False, said=said)
 
     @property
     def on_tiles(self) -> bool:
@@ -195,8 +194,8 @@ class WarmStart:
                     kept.append(f"{name} = {value:.4g}")
                 except ProblemError:
                     new.append(f"{name} ({'its estimate is beyond the bounds' if known else 'new'})")
-        kind = type(model_of(self.scaled)).__name__
-        note = f"start: {self.said if self.solution is None else f'{kind} of a solution of {self.solution.name}'}"
+        whose = "" if self.solution is None else f"{type(model_of(self.scaled)).__name__} of a solution of {self.solution.name}"
+        note = f"start: {self.said or whose}"
         note += f", with {', '.join(kept)}" if kept else ""
         return note + (f"; from their initial values: {', '.join(new)}" if new else "")
 

@@ -403,12 +403,12 @@ class Well(sciml.Problem):
 
 def test_tiles_are_halved_at_the_rim_of_a_small_well():
     coarse = TileSpace.laid(Well(), ("x", "y"), (3, 3), 6)
-    space = coarse.around_small_sides()
+    space = coarse.around_small_holes()
     rim = torch.linspace(0, 2 * math.pi, 50, dtype=torch.float64)
     places = torch.stack([0.3 + 0.001 * rim.cos(), 0.4 + 0.001 * rim.sin()], dim=1) * 2 - 1
     assert len(coarse.model.tile(places).unique()) == 1
     assert len(space.model.tile(places).unique()) > 4
-    assert TileSpace.laid(plane(HOLED, []), ("x", "y"), (3, 3), 6).around_small_sides().model.alike
+    assert TileSpace.laid(plane(HOLED, []), ("x", "y"), (3, 3), 6).around_small_holes().model.alike
 
 
 @pytest.mark.slow

@@ -252,7 +252,7 @@ def test_polynomials_on_tiles_begin_from_a_grid():
     found = sciml.fit(problem, start=sciml.baseline(problem, n=129))
     assert found.success
     assert found.error()["u"] < 1e-7
-    assert "start: Tiles of a solution of Layer" in found.choices
+    assert "start: a grid of a solution of Layer" in found.choices
 
 
 def test_a_first_guess_is_proposed_where_nonlinear_equations_at_rest_are_not_solved():
@@ -308,7 +308,7 @@ def test_a_limit_cycle_is_found_from_a_first_guess():
     ("start", "options", "error", "words"),
     [
         ({"v": 1.0}, {}, ProblemError, "start names 'v'; the fields are 'u'"),
-        ({"u": lambda x, y: torch.log(x)}, {}, ProblemError, "the first guess is not finite at x="),
+        ({"u": lambda x, y: torch.log(x)}, {}, ProblemError, "a first guess is not finite at x="),
         ({"u": lambda x, z: x}, {}, ProblemError, "start, for .u., takes .z.; the coordinates are 'x', 'y'"),
         ({"u": 1.0}, {"model": sciml.MLP(8)}, SolverError, "a first guess of the fields is for polynomials on tiles"),
         ({"u": 1.0}, {"strategy": "Spectral"}, SolverError, "'Tiles' alone begins from a solution on tiles"),
