@@ -254,6 +254,16 @@ def test_small_residuals_where_rows_hold_are_noise(residual, left, told):
     assert ("no solution" in last) == told
 
 
+@pytest.mark.parametrize(("falls", "weight", "told"), [(0.01, 1.0, False), (0.3, 1.0, True), (0.1, 0.1, True)])
+def test_where_rows_converge_nothing_contradicts(falls, weight, told):
+    refined, last = _Refinements(), ""
+    for number in range(4):
+        left, own = falls**number, weight**number
+        refined.at_most({"u": 10.0 ** (-2 * number)}, left, alike=False, hidden=0.0, smallest=0.0, weight=own)
+        last = refined.stalled(5e-3, singular=True, rounding=lambda: 0.0)
+    assert ("contradict" in last) == told
+
+
 def test_changes_that_fall_slowly_count_all_that_come():
     refined = _Refinements()
     for change, factor in ((1e-2, 1.0), (8e-3, 4.0), (1e-3, 1.0), (1e-3, 9.0)):

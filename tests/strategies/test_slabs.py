@@ -14,9 +14,10 @@ from sciml import d
 from sciml.errors import ConditionWarning, ModelError
 from sciml.jets import AnalyticJets, AutogradJets, knows_derivatives
 from sciml.models import PiecewisePolynomial, Scaled, Windowed
+from sciml.models.bases import PiecewiseBasis
 from sciml.solvers.journal import Journal
 from sciml.strategies.search import Log, Options, Workspace
-from sciml.strategies.slabs import ElementWindows, not_on_elements
+from sciml.strategies.slabs import ElementWindows, _SlabTried, not_on_elements
 from sciml.strategies.window_solvers import TimeMarching
 
 PI = math.pi
@@ -448,6 +449,40 @@ def test_a_watcher_ends_a_linear_problem_on_elements_for_good():
     assert solution.status == "stopped"
     assert [phase.startswith("Elements") for phase in phases].count(True) == 1
     assert phases[-1].startswith("Elements")
+
+
+class Shock(sciml.Problem):
+    """A front of Burgers' equation that moves across the domain."""
+
+    domain = sciml.Box(x=(-1, 1), t=(0, 2))
+    fields = ["u"]
+    viscosity = 2e-3
+    conditions = [
+        sciml.Initial(u=lambda self, x: self.reference(x, 0 * x)),
+        sciml.Dirichlet(u=lambda self, x, t: self.reference(x, t), on=domain.faces("x")),
+    ]
+
+    @sciml.equation
+    def balance(self, u, x, t):
+        return d(u, t) + u * d(u, x) - self.viscosity * d(u, x, x)
+
+    def reference(self, x, t):
+        return 0.5 - 0.5 * torch.tanh((x - 0.5 * t + 0.5) / (4 * self.viscosity))
+
+
+@pytest.mark.slow
+def test_elements_behind_a_front_that_moves_are_joined():
+    solution = sciml.fit(Shock(), seconds=200)
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 1e-9
+    # Where they are not, there are 96, as many as there may be, before the front is at the end.
+    assert max(len(each.model.breaks[0]) - 1 for each in solution.trial.windows) < 60
+
+
+def test_what_tiny_elements_leave_counts_by_what_it_adds():
+    mesh = PiecewiseBasis([0.0, 0.01, 1.0], degree=20, smooth=2)
+    tried = _SlabTried(None, mesh, True, 0.0, 0.0, 0.0, np.array([1.0, 1.0]), 0.0)
+    np.testing.assert_allclose(tried.shares, np.sqrt([0.02, 1.98]))
 
 
 def test_a_slab_that_is_given_up_is_not_remembered(monkeypatch):

@@ -10,7 +10,10 @@ import sciml
 from sciml import d
 from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.solvers import Objective
+from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
+from sciml.strategies.search import Log, Options, Workspace
+from sciml.strategies.tiles import _from_grids
 from sciml.strategies.training import held_out
 from sciml.strategies.transfer import WarmStart, frozen
 
@@ -277,6 +280,43 @@ def test_what_is_not_solved_from_nothing_begins_from_coarse_grids():
     assert found.success
     assert found.error()["u"] < 1e-6
     assert any(each.startswith("start: what is found by collocation") for each in found.choices)
+
+
+def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
+    known, asked = [], []
+
+    def grids(work):
+        asked.append(work)
+        return sciml.baseline(Layer(), n=65), ""
+
+    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", grids)
+    monkeypatch.setattr("sciml.solvers.journal._WORTH", 0.0)
+    begun = []
+    for content in ({}, None):
+        journal = Journal(known.append, lambda steps: True)
+        if content is None:
+            journal.load_state_dict(known[-1])
+        begun.append(_from_grids(Workspace(Layer(), None, Options(), Log(), journal)))
+    assert len(asked) == 1
+    assert begun[0].said == begun[1].said
+    assert begun[0].said.startswith("what is found by collocation")
+    assert torch.equal(begun[0].scaled.model.coefficients, begun[1].scaled.model.coefficients)
+
+
+def test_without_a_start_from_coarse_grids_it_goes_on_from_nothing(monkeypatch):
+    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work: (None, "nothing was found"))
+    monkeypatch.setattr("sciml.strategies.tiles._ASTRAY_AT", 0.0)
+
+    class Mild(Layer):
+        """Of which nothing is nearly the solution."""
+
+        @sciml.equation
+        def phases(self, u, x):
+            return d(u, x, x) - u**3
+
+    found = sciml.fit(Mild(), strategy="Tiles")
+    assert found.success
+    assert "Tiles: no start from coarse grids, nothing was found" in found.choices
 
 
 class Cycle(sciml.Problem):
