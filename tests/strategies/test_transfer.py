@@ -305,7 +305,7 @@ def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
 
 def test_without_a_start_from_coarse_grids_it_goes_on_from_nothing(monkeypatch):
     monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work: (None, "nothing was found"))
-    monkeypatch.setattr("sciml.strategies.tiles._ASTRAY_AT", 0.0)
+    monkeypatch.setattr("sciml.strategies.tiles._PLAIN", 0)
 
     class Mild(Layer):
         """Of which nothing is nearly the solution."""
