@@ -81,8 +81,9 @@ _ALONG_EDGES = 33
 _TOWARDS = 7
 # How often tiles are halved at most because of what is left on them: a jump of the boundary values leaves as much on any.
 _SMALL_ENOUGH = 20
-# How far from the domain the middle of a hole is at least, as a share of its width; tiles from which on no more are halved.
-_ROUND, _MOST_AROUND = 0.2, 1000
+# What of half a tile the width of a small hole is at most; what of its width the middle of a hole is from the domain at least;
+# tiles from which on no more are halved.
+_SMALL_HOLE, _ROUND, _MOST_AROUND = 0.25, 0.2, 1000
 # Places that are the same, in units of half the domain.
 _SAME_PLACE = 1e-6
 # How often the tiles are halved in which derivatives are those of a singular place, and the share of points there.
@@ -383,8 +384,9 @@ class TileSpace:
         return found
 
     def around_small_holes(self) -> TileSpace:
-        """Tiles halved at the rims of holes that are smaller than they are, such as wells, until they are as small."""
-        found, rims = self, self._rims()
+        """Tiles halved at the rims of holes that are far smaller than they are, such as wells, until they are as small."""
+        large = self.model.halves.amax(0)
+        found, rims = self, [rim for rim in self._rims() if bool((rim.amax(0) - rim.amin(0) < _SMALL_HOLE * large).all())]
         for _ in range(_SMALL_ENOUGH):
             marked = torch.zeros(len(found.model.live), dtype=torch.bool)
             for rim in rims:

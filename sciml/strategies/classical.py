@@ -84,6 +84,8 @@ def on_coarse_grids(work: Workspace) -> tuple[Solution | None, str]:
     Differences on few nodes know fewer functions that are no solution than polynomials do, and pseudo-time leads to a state
     at rest where Newton's method does not.
     """
+    if (obstacle := ClassicalGrids().obstacle(work)) is not None:
+        return None, obstacle
     limit = min(ClassicalGrids.seconds, _SHARE * max(1.0, work.log.budget.seconds - work.log.seconds))
     method = "differences" if isinstance(work.problem.domain, Box) else "auto"
     try:
