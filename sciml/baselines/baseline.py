@@ -17,7 +17,7 @@ from sciml.baselines.initial_value import is_initial_value_problem, solve_initia
 from sciml.baselines.integrate import Budget
 from sciml.baselines.predictability import doubt
 from sciml.baselines.task import FAMILIES, INTEGRATORS, Solved, Task
-from sciml.diagnostics.certificate import certificate, missed_features, uncertified
+from sciml.diagnostics.certificate import certificate, missed_features, uncertified, without_bounds
 from sciml.diagnostics.preflight import checked
 from sciml.errors import BaselineError, ProblemError
 from sciml.geometry import draw
@@ -143,7 +143,7 @@ def baseline(
     # Of a prescribed value no digits are lost to derivatives.
     limits = {name: min(_CERTIFIED, max(1e-5, 1e3 * tolerance)) if name in valued else _CERTIFIED for name in judged.index}
     overlooked = list(missed_features(rows, blocks, natural, narrow_features(problem)))
-    misses = uncertified(judged, pd.Series(limits)) + overlooked
+    misses = [*uncertified(judged, pd.Series(limits)), *overlooked, *without_bounds(found.unknowns)]
     message = found.message
     look = budget.seconds - budget.spent
     unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), look).why if initial else None

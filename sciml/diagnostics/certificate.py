@@ -250,7 +250,7 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
     measured = issued.setup.measurements is not None
     data = "the data do" if measured else "without measurements equations and conditions do"
     unseen = {name: each.singular for name, each in found.items() if math.isfinite(each.singular)}
-    lost = [name for name, each in found.items() if math.isinf(each.standard_error) and name not in unseen]
+    known = {name: each for name, each in found.items() if name not in unseen}
     unjudged = [name for name, each in found.items() if math.isnan(each.standard_error)]
     if unseen and not measured and _next_to_nothing(issued.setup):
         yield (
@@ -263,10 +263,16 @@ def _undetermined(issued: Certificate) -> Iterator[str]:
             f"{data} not determine {', '.join(unseen)} (no row sees them: singular value {values} of the largest): "
             "fix one, measure something else, or take it out of the equations"
         )
-    if lost:
-        yield f"{data} not determine {', '.join(lost)}{', or are too few to tell their noise' if measured else ''}"
+    yield from without_bounds(known, data, measured=measured)
     if unjudged:
         yield f"how far off {', '.join(unjudged)} may be is not known: nothing finer was solved, or residuals are not finite"
+
+
+def without_bounds(estimates: Mapping[str, Estimate], data: str = "the data do", *, measured: bool = True) -> list[str]:
+    """Identifiability: which constants have no standard error that is finite, as a sentence, if there are any."""
+    lost = [name for name, each in estimates.items() if math.isinf(each.standard_error)]
+    few = ", or are too few to tell their noise" if measured else ""
+    return [f"{data} not determine {', '.join(lost)}{few}"] if lost else []
 
 
 def _next_to_nothing(setup: DiscreteProblem) -> bool:

@@ -180,3 +180,21 @@ def test_a_step_is_not_begun_that_would_end_after_the_time():
     budget.check(ahead=10.0)
     with pytest.raises(IntegrationError, match="the time limit of 60 s was reached"):
         budget.check(ahead=100.0)
+
+
+def test_constants_that_data_do_not_tell_apart_are_no_success():
+    class Decay(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["u"]
+        k = sciml.Unknown(1.0, lower=0)
+        q = sciml.Unknown(1.0, lower=0)
+        conditions = [sciml.Initial(u=1.0)]
+
+        @sciml.equation
+        def decay(self, u, t):
+            return d(u, t) + self.k * self.q * u
+
+    t = np.linspace(0, 2, 30)
+    found = sciml.baseline(Decay(), {"t": t, "u": np.exp(-0.7 * t) + 0.01 * np.random.default_rng(0).normal(size=30)})
+    assert not found.success
+    assert "the data do not determine k, q" in found.message
