@@ -258,6 +258,8 @@ class Solution:
             why = "loaded without its problem" if self.problem is None else "from a fit without data and unknowns"
             if self.problem is not None and len(self.unknowns) and self.statistics:
                 why = "from a fit that kept the scatter of its constants alone, as those of large problems do,"
+            elif self.problem is not None and self.data is not None and not self.success:
+                why = "from a fit that ended before it knew how its measurements scatter what they determine,"
             raise ProblemError(
                 f"this solution is {why} and knows no standard errors of fields: they come from sciml.fit(problem, data=...) "
                 "with unknown constants or fields"

@@ -174,6 +174,9 @@ def test_no_standard_errors_without_data():
     solution = sciml.fit(Cooling(), data={"t": T, "u": TRUE + 0.05 * rng().normal(size=len(T))})
     with pytest.raises(ProblemError, match="kept the scatter of its constants alone"):
         replace(solution, spread=None).standard_error(t=1.0)
+    unfinished = replace(solution, spread=None, success=False, unknowns=solution.unknowns.iloc[:0])
+    with pytest.raises(ProblemError, match="ended before it knew how its measurements scatter"):
+        unfinished.interval(t=1.0)
 
 
 @pytest.mark.parametrize(
