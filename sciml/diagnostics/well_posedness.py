@@ -436,7 +436,7 @@ class _System:
             return 0
         orders = self._matrix(side.coordinate)
         rows, columns = (np.flatnonzero(orders.max(axis=axis) <= 1) for axis in (1, 0))
-        if len(rows) != len(columns):
+        if not len(rows) or len(rows) != len(columns):
             return 0
         problem, sample = self.problem, draw(OnFaces((side,)), self.problem.domain, _LOOKED_AT, np.random.default_rng(0))
         (points,), bound = sample.points, problem.bind_initial()
