@@ -112,6 +112,7 @@ class Tiles(Strategy):
     Every box of the grid that meets the domain carries polynomials. Equations hold at points of tile and domain, conditions
     on the boundary wherever it cuts, fields and their derivatives below the order are continuous across sides inside the
     domain. Tiles and degrees are refined until the solution hardly changes any more: that change is its estimated error.
+    Nonlinear problems at rest that are far from solved from zero begin from coarse classical grids.
 
     Args:
         tiles: how many along the longest side of the domain, or one number for each coordinate; None finds them.
