@@ -401,7 +401,7 @@ class TileSpace:
     def _rims(self) -> list[Tensor]:
         """Points of the rims of holes, ``(n, D)`` each: of sides about whose middles nothing lies inside."""
         domain, found = self.problem.domain, []
-        for side in domain.sides:
+        for side in (each for each in domain.sides if each.coordinate is None):
             points = draw(OnFaces((side,)), domain, _AROUND_CORNERS, np.random.default_rng(0)).points[0]
             own = points[:, self._place]
             middle = points.mean(0, keepdim=True).numpy()
