@@ -161,21 +161,20 @@ def _moved(solution: Solution, device: torch.device) -> Solution:
     return replace(solution, trial=solution.trial.to(device), choices=choices)
 
 
-def _begun_nearer(setup: DiscreteProblem) -> list[str]:
-    """What to try of a nonlinear problem at rest: Newton's method goes to what is near."""
+def _begin_nearer(solution: Solution, setup: DiscreteProblem) -> Solution:
+    """Initial guess: the solution, with what to try of a nonlinear problem at rest where it is none."""
     problem = setup.problem
-    if problem.time is not None or setup.measurements is not None or len(problem.coordinates) > MOST_COORDINATES:
-        return []
-    if problem.system.linear(setup.train, setup.sizes):
-        return []
+    at_rest = problem.time is None and setup.measurements is None and len(problem.coordinates) <= MOST_COORDINATES
+    over = solution.success or solution.status == "interrupted"
+    if over or not at_rest or problem.system.linear(setup.train, setup.sizes):
+        return solution
     guess = f"start={{{problem.fields[0]!r}: lambda {', '.join(problem.coordinates)}: ...}}"
-    return [f"nonlinear equations may have several solutions, or none near zero: begin from a first guess, {guess}"]
+    said = f"nonlinear equations may have several solutions, or none near zero: begin from a first guess, {guess}"
+    return replace(solution, message=f"{solution.message}; {said}")
 
 
-def concluded(
-    best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str, *, from_nothing: bool
-) -> Solution:
-    """The solution of a fit, judged on points that nothing was trained on; whether its caller left open where it began."""
+def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options, intervals: str) -> Solution:
+    """The solution of a fit, judged on points that nothing was trained on."""
     setup, status, message = best.discrete, best.status, best.message
     setup.trial.eval()
     try:
@@ -254,7 +253,6 @@ def concluded(
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
     remarks = [*judged.remarks, *(overfitted(log.history) or (stagnant(setup, log.history) if explain else []))]
-    remarks += _begun_nearer(setup) if from_nothing and (reasons or short) else []
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
     sizes_found: frozenset[str] = frozenset() if setup.measurements is None else setup.measurements.found
@@ -554,7 +552,9 @@ def fit(
             notes = [*notes, feed.notes(best.discrete, [each for each in stages if each.name in used])]
         if process_group.several():
             notes = [*notes, f"{process_group.current().size} processes, each with a share of the rows"]
-        solution = concluded(best, notes, log, options, intervals, from_nothing=begin is None and model is None)
+        solution = concluded(best, notes, log, options, intervals)
+        # Whoever hands in a start or a model knows where it begins.
+        solution = solution if begin is not None or model is not None else _begin_nearer(solution, best.discrete)
         solution = solution if solution.dtype == kind else _rounded(solution, problem, kind, seed)
         solution = solution if device == "auto" else _moved(solution, device_of(device))
         record.end(solution)

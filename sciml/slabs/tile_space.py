@@ -280,8 +280,9 @@ class TileSpace:
             return own
         places = self._corners_of_parts()
         known = torch.cdist(places, own.places).amin(1) <= _SAME_PLACE if len(own.places) else torch.zeros(len(places)).bool()
-        parts = Corners(places, torch.ones_like(places, dtype=torch.bool), torch.zeros(len(places)).bool())[~known]
-        return Corners(*(torch.cat(each) for each in zip(vars(own).values(), vars(parts).values(), strict=True)))
+        places, plain = places[~known], torch.zeros(int((~known).sum()), dtype=torch.bool)
+        across = torch.ones_like(places, dtype=torch.bool)
+        return Corners(torch.cat([own.places, places]), torch.cat([own.across, across]), torch.cat([own.mixed, plain]))
 
     @cached_property
     def _of_domain(self) -> Corners:

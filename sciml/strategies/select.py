@@ -56,9 +56,10 @@ def select(work: Workspace, given: Any, train: Train, *, free: bool, teacher: An
     are two coordinates beside it, polynomials on boxes of at most three coordinates, slabs of time where there is one beside
     it, polynomials on tiles where the domain is no box or those of the whole box do not arrive, singular functions where
     residuals are largest at corners, random features where tiles do not serve. Nonlinear problems that start in time: slabs or
-    windows of time. Stationary ones: as linear ones, by Gauss-Newton steps. In many coordinates, where features are too few, a
-    small network. Whatever all of these do not solve well: the classical grids of ``baseline``, then a network, trained. The
-    caller's network learns from what these find, or from a ``teacher``.
+    windows of time. Stationary ones: as linear ones, by Gauss-Newton steps, on tiles from coarse classical grids where these
+    steps go astray from zero. In many coordinates, where features are too few, a small network. Whatever all of these do not
+    solve well: the classical grids of ``baseline``, then a network, trained. The caller's network learns from what these find,
+    or from a ``teacher``.
     """
     if not (isinstance(given, str) and given == "auto"):
         ways = [_named(each, work, train) for each in (given if isinstance(given, list | tuple) else [given])]

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from typing import cast
 
 import numpy as np
@@ -179,20 +178,22 @@ class Tiles(Strategy):
             yield from plain
             return
         # What is far from solved has gone astray: from nothing Newton's method may end where finer tiles mend nothing.
-        found, far = None, best is not None and best.residual > _ASTRAY_AT
-        for now in itertools.islice(plain, 0 if far else _PLAIN):
-            found = now
-            yield found
-        if found is None or found.residual > _ASTRAY_AT:
-            grid = _from_grids(work)
-            for now in () if grid is None else replace(self, begin=grid)._refined(work):
-                found = now if found is None else min(found, now, key=attrgetter("residual"))
-                yield found
-            if found is not None and found.residual <= _ASTRAY_AT:
+        first, other = None, None
+        for first in itertools.islice(plain, 0 if best is not None and best.residual > _ASTRAY_AT else _PLAIN):
+            yield first
+        if first is None or first.residual > _ASTRAY_AT:
+            for other in self._from_grids(work):
+                yield _better(other, first)
+            if other is not None and other.residual <= _ASTRAY_AT:
                 return
         for now in plain:
-            found = now if found is None else min(found, now, key=attrgetter("residual"))
-            yield found
+            yield _better(now, other)
+
+    def _from_grids(self, work: Workspace) -> Iterator[Candidate]:
+        """Solutions that are begun from what coarse classical grids find, if that is anything."""
+        begin = _coarse_start(work)
+        if begin is not None:
+            yield from replace(self, begin=begin)._refined(work)
 
     def _refined(self, work: Workspace) -> Iterator[Candidate]:
         """Solutions on finer and finer tiles, the best so far each time."""
@@ -738,8 +739,13 @@ def _rounding(found: DiscreteProblem) -> float:
     return _AMPLIFIED * max(size / found.scales[name] for name, size in sizes.items())
 
 
-def _from_grids(work: Workspace) -> WarmStart | None:
-    """What coarse classical grids find, as a start, or None."""
+def _better(now: Candidate, other: Candidate | None) -> Candidate:
+    """The latest candidate of one run, unless that of another one has a smaller residual."""
+    return now if other is None or now.residual <= other.residual else other
+
+
+def _coarse_start(work: Workspace) -> WarmStart | None:
+    """Grid sequencing: what coarse classical grids find, as polynomials on tiles, or None."""
 
     def compute() -> dict[str, object]:
         found, why = on_coarse_grids(work)

@@ -13,7 +13,7 @@ from sciml import d
 from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
 from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.baselines.refinement import _same_blow_up, grids, refine
-from sciml.baselines.task import Task
+from sciml.baselines.task import Solved, Task
 from sciml.errors import BaselineError, ProblemError
 from sciml.models import Chebyshev, FiniteDifferences, Fourier, Grid
 
@@ -757,6 +757,20 @@ def test_when_the_time_is_over_what_a_coarser_grid_found_is_told():
     task = Task(Source(), [], {}, np.zeros(1), np.ones(1), 1e-6, Budget(10.0))
     with pytest.raises(IntegrationError, match=r"at t = 0\.1.*; on a coarser grid the solution grows to 1e\+09 at t = 0\.5"):
         refine(task, grids(Source(), ["x"], "differences", [17, 33]), 3, solve)
+
+
+@pytest.mark.parametrize(("steps", "tried"), [(40, 2), (6, 1)])
+def test_a_finer_grid_is_foretold_from_the_steps_that_it_takes(steps, tried):
+    asked = []
+
+    def solve(grid, before):
+        asked.append(grid)
+        task.budget.start -= 4.0
+        return Solved(lambda points: torch.zeros(len(points), 1), {}, steps, "collocation (differences, 17 nodes), Newton")
+
+    task = Task(Source(), [], {}, np.zeros(1), np.ones(1), 1e-6, Budget(10.0))
+    refine(task, grids(Source(), ["x"], "differences", [17, 33]), 3, solve)
+    assert len(asked) == tried
 
 
 class Kink(sciml.Problem):

@@ -366,8 +366,24 @@ def test_corners_of_the_parts_of_a_domain_are_known():
     members = {"core": Conductor(k=5.0), "rest": Conductor()}
     set_in = sciml.composite(members, {"core": core, "rest": Conductor.domain - core})
     assert inside(set_in) == {(x, y) for x in (-0.5, 0.5) for y in (-0.25, 0.25)}
+    # Where an arc meets the boundary, and the corners of the domain, which are known once.
+    cap = sciml.Disk((0, 1), 0.5)
+    capped = sciml.composite(members, {"core": cap & Conductor.domain, "rest": Conductor.domain - cap})
+    places = TileSpace.laid(capped, ("x", "y"), (4, 4), 3).corners.places.round(decimals=4)
+    assert len(places) == 6
+    assert {(-0.5, 1.0), (0.5, 1.0)} < {tuple(each) for each in places.tolist()}
+    # Conditions that change are another kind of singular place.
+    assert not len(TileSpace.laid(set_in, ("x", "y"), (4, 4), 3).reentrant)
     round_core = sciml.Disk((0, 0), 0.5)
     assert not inside(sciml.composite(members, {"core": round_core, "rest": Conductor.domain - round_core}))
+
+
+@pytest.mark.slow
+def test_polynomials_of_the_whole_box_that_only_get_worse_are_given_up():
+    work = workspace(quarters())
+    candidate(sciml.strategies.Spectral(), work)
+    # Of four possible degrees.
+    assert work.log.steps == 3
 
 
 @pytest.mark.slow
@@ -408,7 +424,9 @@ def test_tiles_are_halved_at_the_rim_of_a_small_well():
     places = torch.stack([0.3 + 0.001 * rim.cos(), 0.4 + 0.001 * rim.sin()], dim=1) * 2 - 1
     assert len(coarse.model.tile(places).unique()) == 1
     assert len(space.model.tile(places).unique()) > 4
-    assert TileSpace.laid(plane(HOLED, []), ("x", "y"), (3, 3), 6).around_small_holes().model.alike
+    notch = [(0, 0), (1, 0), (1, 1), (0.51, 1), (0.51, 0.98), (0.49, 0.98), (0.49, 1), (0, 1)]
+    for shape in (HOLED, sciml.Polygon(notch), SQUARE):
+        assert TileSpace.laid(plane(shape, []), ("x", "y"), (3, 3), 6).around_small_holes().model.alike
 
 
 @pytest.mark.slow

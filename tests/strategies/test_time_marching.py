@@ -112,6 +112,14 @@ def test_a_level_that_misses_by_more_than_the_one_below_gives_the_march_back():
     assert found.worst < 2e-5  # three times what it missed by at its shortest
 
 
+def test_a_march_ends_where_shorter_windows_are_in_vain():
+    clock = Clock(lambda begin, end: 1e-9 if begin < 0.5 else np.inf)
+    found = marched(WindowMethod(clock, 0.25, 1e-3, longest=0.25, in_vain=lambda: len(clock.asked) > 4))
+    assert not found.complete
+    # Two windows, and three tries of the next one.
+    assert len(clock.asked) == 5
+
+
 def test_the_wish_of_a_level_may_change_on_the_way():
     wishes = iter([1e-9] * 3 + [1e-2] * 100)
     clock = Clock(lambda begin, end: 1e-4)

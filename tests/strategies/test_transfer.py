@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from candidates import candidate, workspace
 
 import sciml
 from sciml import d
@@ -12,8 +13,8 @@ from sciml.errors import ModelError, ProblemError, SolverError
 from sciml.solvers import Objective
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
-from sciml.strategies.search import Log, Options, Workspace
-from sciml.strategies.tiles import _from_grids
+from sciml.strategies.search import Candidate, Log, Options, Workspace
+from sciml.strategies.tiles import _better, _coarse_start
 from sciml.strategies.training import held_out
 from sciml.strategies.transfer import WarmStart, frozen
 
@@ -296,11 +297,38 @@ def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
         journal = Journal(known.append, lambda steps: True)
         if content is None:
             journal.load_state_dict(known[-1])
-        begun.append(_from_grids(Workspace(Layer(), None, Options(), Log(), journal)))
+        begun.append(_coarse_start(Workspace(Layer(), None, Options(), Log(), journal)))
     assert len(asked) == 1
     assert begun[0].said == begun[1].said
     assert begun[0].said.startswith("what is found by collocation")
     assert torch.equal(begun[0].scaled.model.coefficients, begun[1].scaled.model.coefficients)
+
+
+class Burning(sciml.Problem):
+    """A nonlinear problem of which nothing is near the solution."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: x * y, on=domain.boundary)]
+
+    @sciml.equation
+    def burning(self, u, x, y):
+        return sciml.laplacian(u, x, y) + torch.exp(u) * torch.cos(4 * x)
+
+
+def test_what_is_near_is_refined_from_nothing_until_it_is_accepted(monkeypatch):
+    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work: pytest.fail("no grid is needed"))
+    work = workspace(Burning())
+    last = candidate(sciml.strategies.Tiles(), work)
+    assert work.log.steps > 3
+    assert last.accepted
+
+
+@pytest.mark.parametrize(("residuals", "kept"), [((2e-8, 1e-7), 0), ((1e-8, 1e-8), 1)])
+def test_of_two_runs_the_better_one_is_kept_and_of_one_the_latest(residuals, kept):
+    other, now = (Candidate(None, each, "", "", doubt=str(number)) for number, each in enumerate(residuals))
+    assert _better(now, other).doubt == str(kept)
+    assert _better(now, None) is now
 
 
 def test_without_a_start_from_coarse_grids_it_goes_on_from_nothing(monkeypatch):
