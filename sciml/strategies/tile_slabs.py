@@ -15,7 +15,7 @@ from sciml.models import Tiles
 from sciml.models.radau import RadauIIA
 from sciml.problem import Problem
 from sciml.problem.conditions import Term
-from sciml.slabs.newton_krylov import SlabRates, moves
+from sciml.slabs.newton_krylov import SlabRates
 from sciml.slabs.projection import Sampled
 from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import SINGULAR, TileSpace, untied
@@ -29,7 +29,8 @@ _LEVELS = {
     2: ((6, 8), (9, 8), (13, 8), (18, 8), (25, 8)),
     3: ((2, 4), (3, 5), (3, 7), (4, 8)),
 }
-_STAGES = 6
+# Where nothing damps them, waves take longer windows with more stages.
+_STAGES, _STAGES_OF_WAVES = 6, 9
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
@@ -71,8 +72,6 @@ _NEARLY = 3.0
 _A_NUMBER, _OTHER_PRODUCTS, _A_MULTIPLICATION = 4e-9, 2, 8e-11
 # Tries of a window of waves that end without a solution before the march is given up.
 _GIVEN_UP = 3
-# Stages of waves at most, and what one more leaves of the error in time if it helps.
-_MOST_STAGES, _HELPS = 9, 0.3
 
 
 def not_on_tiles(problem: Problem) -> str | None:
@@ -136,10 +135,11 @@ class TileWindows(SlabAttempt):
         self._begun: tuple[float, float] | None = None
         # The length with which it begins anew, and the level of uniform tiles at which levels begin.
         self._longest, self._lowest = 0.0, 0
-        self._longer_had = self.stages
         # The target that comes back after a window which missed it by little.
         self._meant: float | None = None
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
+        if max(self._orders) > 1:
+            self.stages = RadauIIA(_STAGES_OF_WAVES)
         if not all(self._orders):
             # A pressure answers at once to what a step of implicit Euler's method misses of a flow.
             self.coarse = RadauIIA(_STAGES_OF_FLOWS)
@@ -160,11 +160,7 @@ class TileWindows(SlabAttempt):
         if before is not None:
             self._coarsen(begin, before)
         waves = max(self._orders) > 1 and not self._jumps
-        if waves and before is None:
-            self.stages = RadauIIA(_STAGES)
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
-        if waves and before is None:
-            found = self._more_stages(found, begin, end)
         if before is None and found.solved and self._missed_fluxes(found):
             return found.setup, math.inf
         self._keep_error(begin, found.setup)
@@ -172,11 +168,12 @@ class TileWindows(SlabAttempt):
         # Errors in time add up from window to window.
         coarse = self._jumps or waves or self.target > _COARSE * self._goal or self._is_late(found, left)
         wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
-        self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
+        # Least squares amplify waves that tiles hardly resolve, and time damps these in windows as long as may be.
+        self.longer = 2.0 if waves else min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
         if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
             # Windows of this length have their inverse, and those of another would not earn theirs.
             self.longer = 1.0
-        self._keep_short(begin, end, failed=not found.solved)
+        self._keep_short(begin, end, failed=not found.solved or (waves and found.in_time > self.target))
         reached = max(found.in_time, self._in_space)
         if self._jumps and before is None and self._in_space <= self.accepted:
             # The layer itself is missed by as much however short the window is.
@@ -198,9 +195,8 @@ class TileWindows(SlabAttempt):
             self._meant, self.target = self.target, reached
         elif reached > self.target:
             if self._give_way(begin, reached) and waves:
-                # The longer window was no worse, and damps what tiles hardly resolve: least squares amplify it.
-                self.stages, self.longer = self._longer_had, 2.0
-            self._longer_had = self.stages
+                # The longer window was no worse.
+                self.longer = 2.0
         return found.setup, reached
 
     @property
@@ -443,17 +439,6 @@ class TileWindows(SlabAttempt):
         """Leave a level when twice as much time has passed, or with the one below it."""
         self._thicker[level] = max(begin + (begin - self._origin), self._thicker.get(level - 1, -math.inf))
 
-    def _more_stages(self, found: _TileTried, begin: float, end: float) -> _TileTried:
-        """The first window of waves with as many stages as help: short windows do not damp what tiles hardly resolve."""
-        while found.solved and found.in_time > self.target and self.stages.count < _MOST_STAGES and not self.log.stopped:
-            fewer, self.stages = self.stages, RadauIIA(self.stages.count + 1)
-            more = self._tried(self._level, begin, end, None, self.stages)
-            if not more.solved or more.in_time > _HELPS * found.in_time:
-                self.stages = fewer
-                break
-            found = more
-        return found
-
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""
         if self._spaces.get(self._level + 1) is not None:
@@ -561,12 +546,8 @@ class TileWindows(SlabAttempt):
             inverse = cast(TilePreconditioner, solved.inverse)
             squares = inverse.by_tile([each.values for each in slab.evaluate(sites, solved.rates, slab.stages.nodes)])
             rates = inverse([each.values for each in between])
-            moved = moves(slab, rates)
-            if self._jumps or not slab.mesh.model.alike:
-                # Layers that are over at once, on the smallest tiles too, have large rates and move little.
-                parts = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
-                moved = torch.stack(parts, dim=1)
-            in_time = float(slab.mesh.sizes(moved)[:, self._judged].max())
+            moved = [slab.moved(rates, number, 0, None) / unit for number, unit in enumerate(self._units)]
+            in_time = float(slab.mesh.sizes(torch.stack(moved, dim=1))[:, self._judged].max())
         return {"in_time": in_time, "squares": squares}
 
     def _starts(self, space: TileSpace, begin: float, before: DiscreteProblem | None) -> tuple[Tensor, ...]:
