@@ -133,7 +133,8 @@ def _steady(task: Task) -> Callable[[Grid, Solved | None], Solved]:
             if len(found) <= DENSE:
                 full = jacobian.toarray()
                 unknowns = task.inference(raw, rows, full[:, : len(start)], full[:, len(start) :]).estimates
-        return Solved(system.function(found), unknowns, steps, f"collocation ({described(grid)}), Newton", raw=raw)
+        left = 0.0 if measured else system.left
+        return Solved(system.function(found), unknowns, steps, f"collocation ({described(grid)}), Newton", raw=raw, left=left)
 
     return solve
 

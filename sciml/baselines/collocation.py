@@ -69,7 +69,11 @@ class CollocationSystem:
 
     Where equations and conditions are as many as nodal values, corners counted once, the Jacobian is square and is factored
     by ``splu``. Otherwise equations hold at all nodes, and rows are solved by least squares, weighted by a quadrature.
+
+    ``left`` is what they left of an equation when they were solved last, as a part of its natural size.
     """
+
+    left = 0.0
 
     def __init__(
         self,
@@ -317,9 +321,20 @@ class CollocationSystem:
             now, rows, jacobian, size = moved, new_rows, new_jacobian, new_size
             if settled or size == 0.0:
                 self._check_determined(pieces, jacobian)
+                self.left = 0.0 if square else self._left(pieces, rows)
                 return now, number + 1
             taken = self._budget.spent - began
         raise NewtonError(f"Newton's method did not converge in {_STEPS} steps; the residual is {size:.1e}")
+
+    def _left(self, pieces: list[_Piece], rows: Array) -> float:
+        """The largest root mean square of an equation's rows, each in its natural size."""
+        found, first = [0.0], 0
+        for piece in pieces:
+            own, first = rows[first : first + len(piece.weights)], first + len(piece.weights)
+            if piece.term.name in self.problem.equations:
+                weights = np.linalg.norm(piece.weights) * self._scales.get(piece.term.name, 1.0)
+                found.append(float(np.linalg.norm(own) / weights))
+        return max(found)
 
     def _check_determined(self, pieces: list[_Piece], jacobian: scipy.sparse.csr_array) -> None:
         """Refuse solutions to which a smooth function may be added, as when a condition was forgotten.

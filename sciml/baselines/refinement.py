@@ -36,8 +36,14 @@ _GROWS, _GROWS_FACTORED = 1.25, 2.0
 _APART, _FALLING = 100.0, 0.25
 # Grids that blow up at the same time before the solution is said to: two that are too coarse may.
 _BLOWN = 3
+# What least squares leave of an equation where solutions on two grids are the same, and by how much less on the finer one.
+_CONTRADICTED, _STAYS = 1e-4, 0.5
 # Of the polynomials on scattered nodes: stencils of higher degree are dear in space.
 _DEGREE = {2: 6, 3: 4}
+
+
+class ContradictionError(BaselineError):
+    """Inconsistent equations: least squares leave as much of them on any grid."""
 
 
 @dataclass
@@ -143,6 +149,12 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             found = Refinement(solved, theory=min(theories, default=None))
         else:
             found.gaps.append(_gap(found.solved, solved, probes, task.sizes))
+            if found.gaps[-1] <= task.tolerance and solved.left > max(_CONTRADICTED, _STAYS * found.solved.left):
+                raise ContradictionError(
+                    f"{task.name}: equations and conditions contradict each other: on any grid least squares leave "
+                    f"{solved.left:.1e} of the natural size of an equation. Look whether sources balance what flows "
+                    "through the boundary"
+                )
             found.solved = solved
         found.sizes.append(grid.resolution)
         if found.agrees(task.tolerance):

@@ -141,6 +141,7 @@ class Solved:
         events: a row for each zero of an event.
         history: a row for each grid.
         error: the estimated relative error, where methods were compared.
+        left: what least squares left of an equation, as a part of its natural size.
     """
 
     trial: nn.Module
@@ -154,6 +155,7 @@ class Solved:
     events: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
     error: float = np.nan
+    left: float = 0.0
 
 
 def unestimated(values: Mapping[str, Tensor]) -> dict[str, Estimate]:

@@ -23,7 +23,7 @@ from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
 # What steps may leave of residuals; that does not bring back what smaller rows lose, as more steps do where tiles are at rest.
-_LEFT, _UNSEEN = 1e-8, 1e-8
+_LEFT, _UNSEEN = 1e-8, 3e-9
 # What of a field's own rate one that an equation couples may be to be left out.
 _WEAK = 1.0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sciml.baselines.baseline import baseline
 from sciml.baselines.integrate import BlowUpError
+from sciml.baselines.refinement import ContradictionError
 from sciml.errors import SciMLError, SolverError
 from sciml.geometry import Box
 from sciml.models import Scaled
@@ -63,7 +64,7 @@ class ClassicalGrids(Strategy):
             found = baseline(work.problem, time_limit=min(self.seconds, left), preflight="off")
         except SciMLError as error:
             work.choices.append(f"{self.name}: {error}")
-            if best is not None and isinstance(error, BlowUpError):
+            if best is not None and isinstance(error, BlowUpError | ContradictionError):
                 # What does not exist is not found by a network either.
                 yield replace(best, accepted=True, doubt="; ".join(filter(None, [best.doubt, f"{self.name}: {error}"])))
             return

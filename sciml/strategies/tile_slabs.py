@@ -193,10 +193,9 @@ class TileWindows(SlabAttempt):
         elif self._reuses and self.target < reached <= _NEARLY * self.target:
             # A window of another length needs an inverse of its own, which costs more than what is missed.
             self._meant, self.target = self.target, reached
-        elif reached > self.target:
-            if self._give_way(begin, reached) and waves:
-                # The longer window was no worse.
-                self.longer = 2.0
+        elif reached > self.target and self._give_way(begin, reached) and waves:
+            # The longer window was no worse.
+            self.longer = 2.0
         return found.setup, reached
 
     @property

@@ -29,6 +29,8 @@ _NONE = np.zeros((0, 0))
 _KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
 # What of a constant's column may be left by rounding and by the model's own degree where the model can imitate it.
 _IMITATED = 1e-7
+# How far to either side raw numbers say something of how far a value may be: to where it is e squared times as near its bound.
+_FAR = 2.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Estimate:
     """An unknown's value, standard error and 95 % interval, in its unit; infinite where nothing determines it.
 
     ``singular`` is then the singular value, as a share of the largest, of the direction in which no row sees it; otherwise
-    not a number.
+    not a number. ``beyond`` a bound the linearised problem would move it by so many standard errors.
     """
 
     value: float
@@ -44,6 +46,7 @@ class Estimate:
     low: float
     high: float
     singular: float = math.nan
+    beyond: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ def covariance(
     :math:`B^\perp = (I - UU^T)B` with :math:`U` a basis of the range of the model's Jacobian; the covariance is
     :math:`s^2 (B^{\perp T} B^\perp)^{-1}`, with :math:`s^2` known, or the squared misfit over the degrees of freedom, which are
     the number of measurements less the trace of the hat matrix over them. Intervals are Student's (normal where :math:`s^2` is
-    known), symmetric in the raw number, and so respect the bounds of an unknown.
+    known), symmetric in the value, and end at the bounds of an unknown. As long as they do not reach far they hold those that
+    are symmetric in the raw number, too; far from where it was linearised, near a bound, that says nothing.
 
     ``model_part``, ``(m, p)``, and ``raw_part``, ``(m, q)``, are derivatives of the rows ``misfit`` by the model's parameters
     and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. The others may stand for more
@@ -105,6 +109,8 @@ def covariance(
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
     counted = measured if prior is None else measured & ~prior
+    stretch = _stretch(unknowns, raw)
+    raw_part = raw_part * stretch
     basis, rest, own = eliminated(model_part, raw_part)
     left, singular, right = np.linalg.svd(rest, full_matrices=False)
     scale = np.linalg.norm(raw_part[measured]) if model_part.shape[1] == 0 else 1.0
@@ -117,15 +123,24 @@ def covariance(
         variance = float((misfit[counted] ** 2).sum()) / freedom if freedom > 0.5 else math.inf
     inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
     constants = right.T * inverse
-    move, quantile = constants @ (left.T @ misfit), _quantile(freedom, known=known)
+    # An unknown drags the model's parameters along; beside that they scatter for themselves.
+    dragged, constants = -own @ (basis.T @ (raw_part @ constants)), stretch[:, None] * constants
+    move, quantile = -constants @ (left.T @ misfit), _quantile(freedom, known=known)
     errors, relative = _errors(constants, variance), singular / largest
     found, drift = _estimates(unknowns, raw, errors, right.T, seen, relative, move, quantile)
     spread = _NONE
     if math.isfinite(variance):
-        # An unknown drags the model's parameters along; beside that they scatter for themselves.
-        dragged = -own @ (basis.T @ (raw_part @ constants))
         spread = math.sqrt(variance) * np.block([[own, dragged], [np.zeros((len(raw), own.shape[1])), constants]])
     return Inference(found, drift, count, fitted, variance, quantile, spread)
+
+
+def _stretch(unknowns: Mapping[str, Unknown], raw: Array) -> Array:
+    """How many times as far as at the start raw numbers go for the same move of the values, at least one, ``(q,)``."""
+    found = np.ones(len(raw))
+    for number, (unknown, at) in enumerate(zip(unknowns.values(), raw, strict=True)):
+        first, slope = (abs(unknown.slope(float(each))) for each in (unknown.raw_initial(), at))
+        found[number] = max(1.0, first / max(slope, 1e-300))
+    return found
 
 
 def eliminated(model_part: Array, raw_part: Array) -> tuple[Array, Array, Array]:
@@ -168,10 +183,20 @@ def _estimates(
             # The direction that holds most of this unknown among those that nothing determines.
             worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
             found[name] = replace(found[name], singular=float(relative[worst]))
+        within, beyond = _split(unknown, float(raw[position]), float(move[position]))
+        found[name] = replace(found[name], beyond=beyond / error if math.isfinite(error) and error > 0 else 0.0)
         # Of exact data the standard error is that of rounding: what would hardly move has arrived.
-        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
-            drift = max(drift, abs(float(move[position])) / error)
+        if math.isfinite(error) and error > 0 and within > _ARRIVED:
+            drift = max(drift, within / error)
     return found, drift
+
+
+def _split(unknown: Unknown, raw: float, move: float) -> tuple[float, float]:
+    """How far a move of a raw number, linear in the value, goes up to a bound, and beyond it."""
+    slope, value = unknown.slope(raw), float(unknown.value(torch.tensor(raw, dtype=torch.float64)))
+    end = unknown.upper if slope * move > 0 else unknown.lower
+    within = abs(move) if end is None else min(abs(move), abs(end - value) / max(abs(slope), 1e-300))
+    return within, abs(move) - within
 
 
 def from_information(
@@ -206,16 +231,17 @@ def from_information(
 
 
 def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Estimate:
-    at = torch.tensor(raw, dtype=torch.float64, requires_grad=True)
-    value = unknown.value(at)
-    (slope,) = torch.autograd.grad(value, at)
+    value = float(unknown.value(torch.tensor(raw, dtype=torch.float64)))
+    least = -math.inf if unknown.lower is None else unknown.lower
+    most = math.inf if unknown.upper is None else unknown.upper
     if not math.isfinite(error):
-        low = -math.inf if unknown.lower is None else unknown.lower
-        high = math.inf if unknown.upper is None else unknown.upper
-        return Estimate(float(value.detach()), math.inf, low, high)
-    ends = torch.tensor([raw - quantile * error, raw + quantile * error], dtype=torch.float64)
-    low, high = sorted(unknown.value(ends).tolist())
-    return Estimate(float(value.detach()), abs(float(slope)) * error, low, high)
+        return Estimate(value, math.inf, least, most)
+    error_of_value = abs(unknown.slope(raw)) * error
+    low, high = value - quantile * error_of_value, value + quantile * error_of_value
+    if quantile * error <= _FAR:
+        ends = torch.tensor([raw - quantile * error, raw + quantile * error], dtype=torch.float64)
+        low, high = (choose(each, *unknown.value(ends).tolist()) for choose, each in ((min, low), (max, high)))
+    return Estimate(value, error_of_value, max(low, least), min(high, most))
 
 
 def from_rows(objective: Objective, *, known: bool = False) -> Inference:

@@ -291,6 +291,50 @@ def test_residuals_that_no_tiles_make_smaller_are_told(residuals, told):
     assert (words in last) == told
 
 
+@pytest.mark.parametrize(
+    ("changes", "residuals", "told"),
+    [
+        ((6.1e-4, 3.3e-4, 6.5e-4), (7.5e-3, 7.6e-3, 8.7e-3, 2.2e-2), True),
+        ((6.1e-4, 3.3e-4), (7.5e-3, 7.6e-3, 8.7e-3), False),
+        ((6.1e-4, 3.3e-4, 6.5e-4), (7.5e-3, 5.6e-3, 8.7e-3, 2.2e-2), False),
+        ((6.1e-4, 3.3e-4, 1.5e-4), (7.5e-3, 7.6e-3, 8.7e-3, 2.2e-2), False),
+        ((6.1e-2, 3.3e-2, 6.5e-2), (7.5e-3, 7.6e-3, 8.7e-3, 2.2e-2), False),
+    ],
+)
+def test_where_neither_residuals_nor_changes_ever_fell_nothing_is_solved(changes, residuals, told):
+    refined = _Refinements(residuals=[*zip((math.inf, *changes), residuals, strict=True)], change=changes[-1])
+    assert ("contradict" in refined.in_vain(singular=False)) == told
+    assert refined.in_vain(singular=True) == ""
+
+
+def test_sources_and_fluxes_that_differ_by_a_hundredth_are_told():
+    class Heated(sciml.Problem):
+        domain = sciml.Disk((0, 0), 1)
+        fields = ["u"]
+        conditions = [sciml.Neumann(u=-0.5 * 0.99, on=domain.boundary), sciml.Mean(u=0.0)]
+
+        @sciml.equation
+        def heat(self, u, x, y):
+            return sciml.laplacian(u, x, y) + 1 + x
+
+    class Rod(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Neumann(u=-0.5 * 0.98), sciml.Mean(u=0.0)]
+
+        @sciml.equation
+        def heat(self, u, x):
+            return d(u, x, x) + 1
+
+    for problem in (Heated(), Rod()):
+        solution = sciml.fit(problem)
+        assert not solution.success
+        assert "equations and conditions contradict each other" in solution.message
+        assert not solution.estimated_error
+    with pytest.raises(sciml.errors.BaselineError, match="least squares leave 1.4e-02 of the natural size of an equation"):
+        sciml.baseline(Rod())
+
+
 def test_what_the_smallest_tiles_at_jumps_miss_shows_where_they_are_halved():
     refined, told = _Refinements(), []
     for change, smallest in ((1e-4, 2.0**-20), (1e-6, 2.0**-22), (1e-9, 2.0**-22), (1e-8, 2.0**-24)):

@@ -571,7 +571,31 @@ class Clamped(Drum):
     conditions = [Drum.conditions[0], sciml.Dirichlet(u=0.0, on=Drum.domain.piece("circle"))]
 
 
-@pytest.mark.parametrize("problem", [pytest.param(Drum, marks=pytest.mark.slow), Clamped])
+class Turning(Drum):
+    r"""Standing waves :math:`J_2(k r) \cos 2\varphi \cos kt`, which small cuts at the corners of tiles see."""
+
+    k = 6.706133194158459
+    conditions = [
+        sciml.Initial(u=lambda self, x, y: self.reference(x, y, torch.zeros_like(x)), u_t=0.0),
+        sciml.Neumann(u=0.0, on=Drum.domain.piece("circle")),
+    ]
+
+    def reference(self, x, y, t):
+        r = torch.hypot(x, y).clamp_min(1e-9)
+        radial = 2 * torch.special.bessel_j1(self.k * r) / (self.k * r) - torch.special.bessel_j0(self.k * r)
+        return radial * (x**2 - y**2) / r**2 * torch.cos(self.k * t)
+
+
+class TurningAndHeld(Turning):
+    """The same with its rim held."""
+
+    k = 8.417244140399866
+    conditions = [Turning.conditions[0], sciml.Dirichlet(u=0.0, on=Drum.domain.piece("circle"))]
+
+
+@pytest.mark.parametrize(
+    "problem", [*(pytest.param(each, marks=pytest.mark.slow) for each in (Drum, Turning, TurningAndHeld)), Clamped]
+)
 def test_waves_on_a_disk_do_not_grow(problem):
     solution = sciml.fit(problem())
     assert solution.success

@@ -108,6 +108,51 @@ def test_model_averaging_is_the_mixture_about_what_was_chosen():
     assert averaged(Line(), raw, one, [(np.inf, two, move)]) is one
 
 
+@pytest.mark.parametrize(("rate", "low", "high"), [(1e-13, 0.0, 1.1), (0.1, 0.0, 1.2), (1.2, 0.1, 3.0)])
+def test_beside_a_bound_intervals_are_those_of_the_value(rate, low, high):
+    """A line through the origin whose slope is positive; the data would have it at ``rate``, or a little below zero."""
+    unknown, x = sciml.Unknown(1.0, lower=0.0), np.linspace(0.1, 1.0, 20)
+    raw = unknown.raw(rate)
+    slope = float(unknown.slope(float(raw)))
+    wrong = np.where(np.arange(20) % 2, 1.0, -1.0)
+    found = covariance(
+        {"a": unknown},
+        np.array([float(raw)]),
+        np.zeros((20, 0)),
+        (x * slope)[:, None],
+        wrong + (0.3 * x if rate < 1e-6 else 0.0),
+        np.ones(20, dtype=bool),
+        variance=1.0 / 9,
+    )
+    estimate, error = found.estimates["a"], 1 / 3 / np.linalg.norm(x)
+    assert estimate.standard_error == pytest.approx(error, rel=1e-6)
+    assert low <= estimate.low <= rate and rate + 1.95 * error < estimate.high < high
+    assert estimate.low == 0.0 or rate > 1.0
+    # A move beyond the bound is none that would still be made.
+    if rate < 1e-6:
+        assert found.drift < 1e-6 and 1.0 < estimate.beyond < 3.0
+
+
+def test_a_damping_that_there_is_none_of_is_found():
+    class Spring(sciml.Problem):
+        domain = sciml.Interval(t=(0, 10))
+        fields = ["x"]
+        damping, stiffness = sciml.Unknown(0.1, lower=0), sciml.Unknown(3.0, lower=0)
+        conditions = [sciml.Initial(x=1.0, x_t=0.0)]
+
+        @sciml.equation
+        def motion(self, x, t):
+            return d(x, t, t) + self.damping * d(x, t) + self.stiffness * x
+
+    t = np.linspace(0.2, 10, 50)
+    for seed in (100, 102):
+        data = {"t": t, "x": np.cos(2 * t) + 0.05 * np.random.default_rng(seed).normal(size=50)}
+        solution = sciml.fit(Spring(), data=data)
+        assert solution.success, solution.message
+        low, high = solution.unknowns.loc["damping", ["low", "high"]]
+        assert low == 0.0 and 0.002 < high < 0.02
+
+
 def test_what_the_data_do_not_see_has_no_number():
     x = np.linspace(0, 1, 12)
     slopes = np.stack([np.ones_like(x), x, 2 * x], axis=1)
