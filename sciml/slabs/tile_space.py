@@ -67,6 +67,8 @@ _AT_ONCE = 200_000
 _LEAST_POINTS, _ONSIDES = 3, 2.0
 # The share of a sum of squares that few tiles hold, and by what share of their number few that are halved make them more.
 _MOST_OF, _MORE = 0.8, 1.2
+# How many times the squares elsewhere those are of a corner that stands out.
+_STANDS_OUT = 2.0
 # That share where tiles are graded towards jumps: from ring to ring fields are alike, and higher degrees resolve all of them.
 _MORE_BESIDE = 0.1
 # By what factor the number of tiles that are halved grows at least where data are rough along curves, which no tile resolves.
@@ -246,6 +248,8 @@ class TileSpace:
         Reference: W. Doerfler, A convergent adaptive algorithm for Poisson's equation, SIAM Journal on Numerical Analysis 33
         (1996).
         """
+        if len(corners := self._outstanding(squares)):
+            return self.towards(corners)
         small = self.levels >= _SMALL_ENOUGH
         pairs = torch.cat([each for _, each in self.model.neighbours()])
         beside = pairs[small[pairs].any(1)]
@@ -271,6 +275,18 @@ class TileSpace:
             marked = found._oscillating() & (found.levels >= _TOWARDS)
             found = found.finer(marked) if bool(marked.any()) else found
         return found
+
+    def _outstanding(self, squares: Tensor) -> Corners:
+        """Where conditions change at corners, those whose tiles, none of them halved yet, stand out from all others.
+
+        Between a side that is held and a free one stresses have no bound at a right angle: least squares spread over the domain
+        what they miss, so that such a corner never holds most of it.
+        """
+        corners, at = self.corners, self._at_corners(self.corners)
+        others = squares[~at[:, corners.mixed].any(1)]
+        worst = torch.where(at, squares[:, None], 0.0).amax(0)
+        whole = ~(at & (self.levels > 0)[:, None]).any(0)
+        return corners[corners.mixed & whole & (worst > _STANDS_OUT * others.max() if len(others) else worst < 0)]
 
     @cached_property
     def corners(self) -> Corners:

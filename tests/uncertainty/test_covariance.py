@@ -126,11 +126,13 @@ def test_beside_a_bound_intervals_are_those_of_the_value(rate, low, high):
     )
     estimate, error = found.estimates["a"], 1 / 3 / np.linalg.norm(x)
     assert estimate.standard_error == pytest.approx(error, rel=1e-6)
-    assert low <= estimate.low <= rate and rate + 1.95 * error < estimate.high < high
+    assert low <= estimate.low <= rate
+    assert rate + 1.95 * error < estimate.high < high
     assert estimate.low == 0.0 or rate > 1.0
     # A move beyond the bound is none that would still be made.
     if rate < 1e-6:
-        assert found.drift < 1e-6 and 1.0 < estimate.beyond < 3.0
+        assert found.drift < 1e-6
+        assert 1.0 < estimate.beyond < 3.0
 
 
 def test_a_damping_that_there_is_none_of_is_found():
