@@ -286,7 +286,8 @@ class TileSpace:
         others = squares[~at[:, corners.mixed].any(1)]
         worst = torch.where(at, squares[:, None], 0.0).amax(0)
         whole = ~(at & (self.levels > 0)[:, None]).any(0)
-        return corners[corners.mixed & whole & (worst > _STANDS_OUT * others.max() if len(others) else worst < 0)]
+        limit = _STANDS_OUT * float(others.max()) if len(others) else math.inf
+        return corners[corners.mixed & whole & (worst > limit)]
 
     @cached_property
     def corners(self) -> Corners:

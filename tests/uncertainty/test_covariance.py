@@ -152,7 +152,8 @@ def test_a_damping_that_there_is_none_of_is_found():
         solution = sciml.fit(Spring(), data=data)
         assert solution.success, solution.message
         low, high = solution.unknowns.loc["damping", ["low", "high"]]
-        assert low == 0.0 and 0.002 < high < 0.02
+        assert low == 0.0
+        assert 0.002 < high < 0.02
 
 
 def test_what_the_data_do_not_see_has_no_number():
