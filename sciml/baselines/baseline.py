@@ -20,7 +20,7 @@ from sciml.baselines.task import FAMILIES, INTEGRATORS, Solved, Task
 from sciml.diagnostics.certificate import certificate, missed_features, uncertified, without_bounds
 from sciml.diagnostics.preflight import checked
 from sciml.errors import BaselineError, ProblemError
-from sciml.geometry import draw
+from sciml.geometry import Face, OnFaces, draw
 from sciml.problem import Initial, Measurements, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, prior_blocks
@@ -184,7 +184,11 @@ def baseline(
 def _from_grids(task: Task) -> Solved:
     problem = task.problem
     in_time = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
-    if problem.time is not None and not in_time and problem.time not in periodic_coordinates(problem):
+    # Where something is prescribed at the end of time, as in optimal control, it is a boundary-value problem.
+    faces = [face for term in problem.terms() if isinstance(term.place, OnFaces) for face in term.place.faces]
+    two_ends = problem.time is not None and Face(problem.time, "upper") in faces
+    starts_nowhere = problem.time is not None and not in_time and problem.time not in periodic_coordinates(problem)
+    if starts_nowhere and not two_ends:
         raise BaselineError(
             f"{task.name} has the time {problem.time!r} but no initial value: add sciml.Initial(...). A classical "
             "solver fits unknown constants only where initial and boundary values are known"

@@ -866,3 +866,31 @@ def test_what_no_node_sees_of_a_start_is_no_success_and_no_truth():
     right = sciml.fit(Beside())
     assert right.success, right.message
     assert sciml.compare(right, missed).table["remark"].iloc[0] == "taken as the truth"
+
+
+def test_what_is_prescribed_at_both_ends_of_time_is_a_boundary_value_problem():
+    """Optimal control of an oscillator by Pontryagin's principle: at the end the costate vanishes."""
+
+    class Steered(sciml.Problem):
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["x", "p"]
+        conditions = [
+            sciml.Dirichlet(x=1.0, on=domain.face(t=0)),
+            sciml.Dirichlet(p=0.0, on=domain.face(t=2)),
+        ]
+
+        @sciml.equation
+        def state(self, x, p, t):
+            return d(x, t) - x + p
+
+        @sciml.equation
+        def costate(self, x, p, t):
+            return d(p, t) + x + p
+
+    found = sciml.baseline(Steered())
+    t = np.linspace(0, 2, 9)
+    # The Riccati equation of the gain: q' = q^2 - 2 q - 1, q(2) = 0.
+    root = math.sqrt(2.0)
+    gain = np.tanh(root * (2 - t)) / (root - np.tanh(root * (2 - t)))
+    assert found.success
+    assert np.allclose(found(t=t)["p"], gain * found(t=t)["x"], atol=1e-7)
