@@ -33,20 +33,22 @@ class SlabRates:
     """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took.
 
     ``inverse`` is the approximate inverse that was used last and ``evaluated`` the residuals with their derivatives; a journal
-    keeps everything else, the ``state``.
+    keeps everything else, the ``state``. Where steps stalled, ``left`` is what the last one still moved, as a share of the rates.
     """
 
     rates: Tensor
     converged: bool
     steps: int
     products: int
+    left: float = math.inf
     inverse: Inverse | None = field(default=None, compare=False)
     evaluated: Sequence[Evaluated] = field(default=(), compare=False)
 
     @property
     def state(self) -> dict[str, Any]:
         """Tensors and plain values."""
-        return {"rates": self.rates, "converged": self.converged, "steps": self.steps, "products": self.products}
+        names = ("rates", "converged", "steps", "products", "left")
+        return {name: getattr(self, name) for name in names}
 
 
 class OutOfTimeError(Exception):
@@ -84,12 +86,13 @@ def solve(
             found = rates + wanted
             # What the start leaves says nothing of what rates leave that were found in one step.
             evaluated = slab.evaluate(sites, found, slopes=True) if step == 1 else evaluated
-            return SlabRates(found, True, step, products, inverse, evaluated)
+            return SlabRates(found, True, step, products, inverse=inverse, evaluated=evaluated)
         # Newton's first step may go far astray, and the second one only half way back.
         if left > (_STALLED if step > 2 else 1.0) * earlier:
             # Rounding, or divergence. What rounding leaves is judged by the residual between the points.
             size = float(moves(slab, rates).norm()) / math.sqrt(rates.numel())
-            return SlabRates(rates, left <= max(_SETTLED, _ROUNDING * size), step, products, inverse, evaluated)
+            settled = left <= max(_SETTLED, _ROUNDING * size)
+            return SlabRates(rates, settled, step, products, left / max(size, 1e-300), inverse, evaluated)
         earlier = left
 
         linearised = partial(_linearised, slab, inverse, evaluated)

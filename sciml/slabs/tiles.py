@@ -23,7 +23,7 @@ from sciml.slabs.tile_nodes import Reach, TileNodes
 from sciml.slabs.tile_space import TileSpace
 
 # What steps may leave of residuals; that does not bring back what smaller rows lose, as more steps do where tiles are at rest.
-_LEFT, _UNSEEN = 1e-8, 3e-9
+_LEFT, _UNSEEN = 1e-8, 1e-10
 # What of a field's own rate one that an equation couples may be to be left out.
 _WEAK = 1.0
 
@@ -31,10 +31,17 @@ _WEAK = 1.0
 class TilePreconditioner:
     """Preconditioner of a slab on cut tiles: maps residuals at the stages to rates that make them as nearly as can be.
 
-    Large factors are made on an ``accelerator``.
+    Large factors are made on an ``accelerator``. Combinations of coefficients are left out whose rows are smaller than a part
+    ``unseen`` of the largest: what a domain with a corner of a tile alone sees of its polynomials.
     """
 
-    def __init__(self, slab: Slab[TileSpace], evaluated: Sequence[Evaluated], accelerator: torch.device = CPU) -> None:
+    def __init__(
+        self,
+        slab: Slab[TileSpace],
+        evaluated: Sequence[Evaluated],
+        accelerator: torch.device = CPU,
+        unseen: float = _UNSEEN,
+    ) -> None:
         self._slab, space = slab, slab.mesh
         scale = slab.length * float(slab.stages.eigenvalues.abs().mean())
         self._reaches = [Reach(each, self._weakly(each, scale)) for each in evaluated]
@@ -46,7 +53,7 @@ class TilePreconditioner:
         self._slots = self._numbered([evaluated[k].values.shape[2] for k in self._alone])
         values = slab.length * slab.stages.eigenvalues
         # Eigenvalues differ little: what is orthonormal for their mean is nearly so for all.
-        known = combinations(*self._rows(evaluated, _simplest(values.mean())), _UNSEEN)
+        known = combinations(*self._rows(evaluated, _simplest(values.mean())), unseen)
         self._solvers = [TileLeastSquares(*self._rows(evaluated, _simplest(each)), known, accelerator) for each in values]
         for solver in self._solvers:
             solver.factor()

@@ -70,6 +70,8 @@ _NEARLY = 3.0
 # Seconds for each number of a factor in each product at a stage (one thread of a slow processor), products beside those of
 # Newton's method, and seconds for each multiplication of a real factor.
 _A_NUMBER, _OTHER_PRODUCTS, _A_MULTIPLICATION = 4e-9, 2, 8e-11
+# What Newton's steps leave of rates at most where rounding stops them, and what of the largest rows is left out then.
+_ROUNDS, _HARDLY_SEEN = 1e-4, 1e-8
 # Tries of a window of waves that end without a solution before the march is given up.
 _GIVEN_UP = 3
 
@@ -123,8 +125,8 @@ class TileWindows(SlabAttempt):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
-        # Windows in turn that ended without a solution.
-        self._in_turn = 0
+        # Windows in turn that ended without a solution; whether rounding was seen to keep one from it.
+        self._in_turn, self._rounds = 0, False
         self._first: _TileTried | None = None
         # The coefficients of the start on the tiles that asked for them last.
         self._started: tuple[TileSpace, tuple[Tensor, ...]] | None = None
@@ -530,7 +532,13 @@ class TileWindows(SlabAttempt):
         # What tiles miss hardly depends on how many stages a window has; that of implicit Euler has one real factor.
         slab = self._slab(space, begin, end, before, self.coarse if stages is None else stages)
         inverse = partial(TilePreconditioner, accelerator=self.log.budget.accelerator)
+        if self._rounds:
+            inverse = partial(inverse, unseen=_HARDLY_SEEN)
         solved, error, judged = self._solved(slab, sites, inverse, _SMALL * self.target, before)
+        if not (solved.converged or self._rounds) and solved.left <= _ROUNDS:
+            # Rounding of what the domain hardly sees of a tile, which nothing damps in waves, has grown too large.
+            self._rounds, self._kept, self._asked = True, None, None
+            return self._tried(level, begin, end, before, stages)
         in_time, squares = judged["in_time"], judged["squares"]
         setup = self._handed_on(slab, solved, before, error)
         self._record(begin, solved, max(in_time, self._in_space))
