@@ -33,7 +33,7 @@ class SlabRates:
     """The highest time derivatives at the stages, ``(p, F, width)``, whether they were found, and what it took.
 
     ``inverse`` is the approximate inverse that was used last and ``evaluated`` the residuals with their derivatives; a journal
-    keeps everything else, the ``state``. Where steps stalled, ``left`` is what the last one still moved, as a share of the rates.
+    keeps everything else, the ``state``. Where steps stalled, ``left`` is what one would still move, as a share of the rates.
     """
 
     rates: Tensor

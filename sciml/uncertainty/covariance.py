@@ -29,8 +29,9 @@ _NONE = np.zeros((0, 0))
 _KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
 # What of a constant's column may be left by rounding and by the model's own degree where the model can imitate it.
 _IMITATED = 1e-7
-# How far to either side raw numbers say something of how far a value may be: to where it is e squared times as near its bound.
-_FAR = 2.0
+# How far to either side raw numbers say how far a value may be, and say anything: with one bound to where the value is the root
+# of e and e squared times as far from it.
+_NEAR, _FAR = 0.5, 2.0
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ def covariance(
     :math:`B^\perp = (I - UU^T)B` with :math:`U` a basis of the range of the model's Jacobian; the covariance is
     :math:`s^2 (B^{\perp T} B^\perp)^{-1}`, with :math:`s^2` known, or the squared misfit over the degrees of freedom, which are
     the number of measurements less the trace of the hat matrix over them. Intervals are Student's (normal where :math:`s^2` is
-    known), symmetric in the value, and end at the bounds of an unknown. As long as they do not reach far they hold those that
-    are symmetric in the raw number, too; far from where it was linearised, near a bound, that says nothing.
+    known) and respect the bounds of an unknown: symmetric in the raw number where they do not reach far, symmetric in the value
+    and cut off at the bounds where they do, as near a bound, where raw numbers go to infinity, and both together in between.
 
     ``model_part``, ``(m, p)``, and ``raw_part``, ``(m, q)``, are derivatives of the rows ``misfit`` by the model's parameters
     and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. The others may stand for more
@@ -238,9 +239,10 @@ def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Es
         return Estimate(value, math.inf, least, most)
     error_of_value = abs(unknown.slope(raw)) * error
     low, high = value - quantile * error_of_value, value + quantile * error_of_value
-    if quantile * error <= _FAR:
-        ends = torch.tensor([raw - quantile * error, raw + quantile * error], dtype=torch.float64)
-        low, high = (choose(each, *unknown.value(ends).tolist()) for choose, each in ((min, low), (max, high)))
+    reach = quantile * error
+    if reach <= _FAR:
+        ends = sorted(unknown.value(torch.tensor([raw - reach, raw + reach], dtype=torch.float64)).tolist())
+        low, high = ends if reach <= _NEAR else (min(low, ends[0]), max(high, ends[1]))
     return Estimate(value, error_of_value, max(low, least), min(high, most))
 
 
