@@ -56,9 +56,10 @@ def baseline(
     - *ordinary differential equations with initial values*, of any order, with mass matrices or algebraic equations: by
       ``scipy.integrate.solve_ivp``, explicit or, where that proves stiff, implicit; with measurements, unknown constants and
       free initial values are fitted by shooting with ``least_squares``;
-    - *boundary-value problems, and partial differential equations without time* in one to three coordinates: nodal values
-      on a grid, Newton's method with the exact sparse Jacobian :math:`\sum_k \operatorname{diag}(\partial R/\partial u_k) D_k`
-      and ``splu``, or least squares where rows outnumber values;
+    - *boundary-value problems, and partial differential equations without time* in one to three coordinates, or where
+      something is prescribed at the end of time as well: nodal values on a grid, Newton's method with the exact sparse
+      Jacobian :math:`\sum_k \operatorname{diag}(\partial R/\partial u_k) D_k` and ``splu``, or least squares where rows
+      outnumber values;
     - *partial differential equations in time* with one or two other coordinates: the method of lines, ``solve_ivp`` with the
       exact sparse Jacobian; with measurements and one other coordinate, unknown constants by ``least_squares``.
 
@@ -88,8 +89,8 @@ def baseline(
         success if they agree to the tolerance and every residual at fresh points is below one per cent of its natural size.
 
     Raises:
-        BaselineError: the problem is none of these, it has too few or too many conditions, the solution blows up, or the time
-            is over before anything is found.
+        BaselineError: the problem is none of these, it has too few or too many conditions or such as contradict its equations,
+            the solution blows up, or the time is over before anything is found.
         ProblemError, DataError: the problem or the data are not usable; as for ``fit``.
 
     Example:
