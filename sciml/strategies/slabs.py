@@ -203,6 +203,8 @@ class SlabAttempt(ABC):
     patience: ClassVar[int] = 8
     # Products of a window that an inverse of another Jacobian may cost, where a new one costs more.
     dear: ClassVar[int] = 0
+    # Whether it ended because errors grew, and another turn may do better.
+    grew = False
 
     setup: DiscreteProblem
     log: Log
@@ -212,6 +214,7 @@ class SlabAttempt(ABC):
     varied: Varied | None = None
     earlier: SlabAttempt | None = None
     since: DiscreteProblem | None = None
+    turn: int = 0
 
     def __post_init__(self) -> None:
         problem, earlier = self.setup.problem, self.earlier

@@ -29,8 +29,10 @@ _LEVELS = {
     2: ((6, 8), (9, 8), (13, 8), (18, 8), (25, 8)),
     3: ((2, 4), (3, 5), (3, 7), (4, 8)),
 }
-# Where nothing damps them, waves take longer windows with more stages.
-_STAGES, _STAGES_OF_WAVES = 6, 9
+_STAGES = 6
+# Least squares amplify waves that tiles hardly resolve, and time damps these by as many stages in as long windows: which is right
+# depends on the tiles. Where they have grown, to so many times the first target, the next number is tried from the start.
+STAGES_OF_WAVES, _GROWN = (9, 6, 7), 10.0
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
@@ -72,6 +74,8 @@ _NEARLY = 3.0
 _A_NUMBER, _OTHER_PRODUCTS, _A_MULTIPLICATION = 4e-9, 2, 8e-11
 # What Newton's steps leave of rates at most where rounding stops them, and what of the largest rows is left out then.
 _ROUNDS, _HARDLY_SEEN = 1e-4, 1e-8
+# By what part of the target a window of waves has to miss for one twice as long, and what is lost where that misses as much.
+_BY_FAR, _GIVE_WAY = 0.5, 3.0
 # Tries of a window of waves that end without a solution before the march is given up.
 _GIVEN_UP = 3
 
@@ -112,7 +116,8 @@ class TileWindows(SlabAttempt):
     would move them, in space by how much they changed when the tiles were refined last. Tiles are refined in the first window,
     until the fields hardly change, and later on where features move to larger tiles: what rows leave, which is known in every
     window, was compared with that change when the tiles were refined. Where a start contradicts prescribed values, the first
-    levels are tiles that are halved across the layer, and windows go back to coarser levels as it grows.
+    levels are tiles that are halved across the layer, and windows go back to coarser levels as it grows. Waves have another
+    number of stages in each ``turn``, after one in which they ``grew``.
     """
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
@@ -127,6 +132,7 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         # Windows in turn that ended without a solution; whether rounding was seen to keep one from it.
         self._in_turn, self._rounds = 0, False
+        self._firm = math.inf
         self._first: _TileTried | None = None
         # The coefficients of the start on the tiles that asked for them last.
         self._started: tuple[TileSpace, tuple[Tensor, ...]] | None = None
@@ -141,7 +147,7 @@ class TileWindows(SlabAttempt):
         self._meant: float | None = None
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         if max(self._orders) > 1:
-            self.stages = RadauIIA(_STAGES_OF_WAVES)
+            self.stages = RadauIIA(STAGES_OF_WAVES[self.turn])
         if not all(self._orders):
             # A pressure answers at once to what a step of implicit Euler's method misses of a flow.
             self.coarse = RadauIIA(_STAGES_OF_FLOWS)
@@ -165,13 +171,17 @@ class TileWindows(SlabAttempt):
         found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
         if before is None and found.solved and self._missed_fluxes(found):
             return found.setup, math.inf
+        if waves and before is None and found.solved and found.in_time > self.target:
+            self._let_go(found, begin, end)
         self._keep_error(begin, found.setup)
         left = (self._last - end) / (end - begin)
         # Errors in time add up from window to window.
         coarse = self._jumps or waves or self.target > _COARSE * self._goal or self._is_late(found, left)
         wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
-        # Least squares amplify waves that tiles hardly resolve, and time damps these in windows as long as may be.
-        self.longer = 2.0 if waves else min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
+        self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
+        if waves and found.in_time <= _BY_FAR * self.target:
+            # Least squares amplify waves that tiles hardly resolve, and time damps these in windows as long as may be.
+            self.longer = 2.0
         if self._reuses and left * (1 - 1 / 2.0 ** math.floor(math.log2(self.longer))) < _INVERSE:
             # Windows of this length have their inverse, and those of another would not earn theirs.
             self.longer = 1.0
@@ -184,6 +194,7 @@ class TileWindows(SlabAttempt):
         # Of waves that have grown shorter windows damp still less.
         self._in_turn = self._in_turn + 1 if lost and waves and before is not None else 0
         if lost:
+            self.grew = self.gives_up
             return found.setup, math.inf
         # Residuals are as large as rates over all of time where the fields are so far off in a short window.
         rate = reached * self._duration / (end - begin)
@@ -195,15 +206,20 @@ class TileWindows(SlabAttempt):
         elif self._reuses and self.target < reached <= _NEARLY * self.target:
             # A window of another length needs an inverse of its own, which costs more than what is missed.
             self._meant, self.target = self.target, reached
-        elif reached > self.target and self._give_way(begin, reached) and waves:
-            # The longer window was no worse.
-            self.longer = 2.0
-        return found.setup, reached
+        elif reached > self.target:
+            at, missed = self._missed
+            if self._give_way(begin, reached) and waves:
+                # The longer window was no worse.
+                self.longer = 2.0
+            self.grew = waves and at == begin and reached > max(self.worth * missed, _GROWN * self._firm)
+        if waves and before is None:
+            self._firm = self.target
+        return found.setup, math.inf if self.grew else reached
 
     @property
     def gives_up(self) -> bool:
         """Whether shorter windows would be as far off."""
-        return self._in_turn >= _GIVEN_UP
+        return self.grew or self._in_turn >= _GIVEN_UP
 
     def _is_late(self, found: _TileTried, left: float) -> bool:
         """Whether so many windows more, as long as this one, take much of the budget of time."""
@@ -439,6 +455,14 @@ class TileWindows(SlabAttempt):
     def _postpone(self, level: int, begin: float) -> None:
         """Leave a level when twice as much time has passed, or with the one below it."""
         self._thicker[level] = max(begin + (begin - self._origin), self._thicker.get(level - 1, -math.inf))
+
+    def _let_go(self, found: _TileTried, begin: float, end: float) -> None:
+        """Take for granted what a window twice as long misses as well: waves that tiles hardly resolve, which shorter ones amplify."""
+        ended = self._ends
+        longer = self._tried(self._level, begin, min(self._last, end + (end - begin)), None, self.stages)
+        self._ends = ended
+        if longer.solved and longer.in_time <= min(self.floor, _GIVE_WAY * found.in_time):
+            self.target = max(self.target, _GIVE_WAY * longer.in_time)
 
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""

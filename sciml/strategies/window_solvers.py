@@ -25,7 +25,7 @@ from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Log, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
-from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
+from sciml.strategies.tile_slabs import STAGES_OF_WAVES, TileWindows, not_on_tiles
 from sciml.strategies.time_marching import (
     HOPELESS,
     Marched,
@@ -229,14 +229,19 @@ class TimeMarching(Strategy):
         slabs, told = None, list[tuple[float, str]]()
         begin, end = problem.domain.bounds[time]
         spans = zip([begin, *(after for _, after in sudden)], [*(before for before, _ in sudden), end], strict=True)
-        for first, last in spans:
+        for first, until in spans:
             # The problem itself where it is whole.
-            own = problem.on(problem.domain.between(time, first, last)) if sudden else problem
+            own = problem.on(problem.domain.between(time, first, until)) if sudden else problem
             part = replace(work.discrete, problem=own)
-            methods = self._methods(work, part, training, target, slabs, None if whole is None else whole.setups[-1])
-            late = self.share * work.log.budget.seconds if isinstance(methods[0].attempt, FeatureWindows) else math.inf
+            since = None if whole is None else whole.setups[-1]
             try:
-                marched = march(part, methods, target=target, ended=partial(_over, work.log, late))
+                for turn in range(len(STAGES_OF_WAVES)):
+                    methods = self._methods(work, part, training, target, slabs, since, turn)
+                    late = self.share * work.log.budget.seconds if isinstance(methods[0].attempt, FeatureWindows) else math.inf
+                    marched = march(part, methods, target=target, ended=partial(_over, work.log, late))
+                    last = methods[-1].attempt
+                    if not (isinstance(last, SlabAttempt) and last.grew) or work.log.stopped:
+                        break
             except KeyboardInterrupt:
                 if whole is None:
                     raise
@@ -282,11 +287,12 @@ class TimeMarching(Strategy):
         target: float,
         earlier: SlabAttempt | None,
         since: DiscreteProblem | None,
+        turn: int,
     ) -> list[WindowMethod]:
         """The ways of solving windows, the first that is tried first; after those of an earlier attempt, since its last one."""
         problem = work.problem
         kind, lacking = self._space(work)
-        slabs = partial(self._slabs, work, setup, earlier, since)
+        slabs = partial(self._slabs, work, setup, earlier, since, turn)
         if lacking is None and kind is ElementWindows:
             return [slabs(kind)]
         if lacking is None:
@@ -305,6 +311,7 @@ class TimeMarching(Strategy):
         setup: DiscreteProblem,
         earlier: SlabAttempt | None,
         since: DiscreteProblem | None,
+        turn: int,
         kind: type[ElementWindows | GridWindows | TileWindows],
         *,
         alone: bool = True,
@@ -312,7 +319,7 @@ class TimeMarching(Strategy):
         """Windows solved by slabs, which tell what they aim at; whether others follow that take rough starts."""
         aim = work.target(_TILE_TARGET if kind is TileWindows else _SPECTRAL_TARGET)
         varied = None if work.varied is None or work.varied.starts else work.varied
-        own = kind(setup, work.log, aim, _GOOD_ENOUGH, varied=varied, earlier=earlier, since=since)
+        own = kind(setup, work.log, aim, _GOOD_ENOUGH, varied=varied, earlier=earlier, since=since, turn=turn)
         found = WindowMethod(own, 0.05, _SHORTEST, target=lambda: own.target, accepted=_GOOD_ENOUGH, name=kind.title)
         if isinstance(own, GridWindows):
             own.alone = alone
