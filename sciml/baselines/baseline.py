@@ -184,12 +184,13 @@ def baseline(
 
 def _from_grids(task: Task) -> Solved:
     problem = task.problem
-    in_time = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
+    starts = problem.time is not None and any(isinstance(each, Initial) for each in problem.conditions)
     # Where something is prescribed at the end of time, as in optimal control, it is a boundary-value problem.
-    faces = [face for term in problem.terms() if isinstance(term.place, OnFaces) for face in term.place.faces]
-    two_ends = problem.time is not None and Face(problem.time, "upper") in faces
-    starts_nowhere = problem.time is not None and not in_time and problem.time not in periodic_coordinates(problem)
-    if starts_nowhere and not two_ends:
+    faces = {face for term in problem.terms() if isinstance(term.place, OnFaces) for face in term.place.faces}
+    ends = problem.time is not None and Face(problem.time, "upper") in faces
+    in_time = starts and not ends
+    both = ends and Face(str(problem.time), "lower") in faces
+    if problem.time is not None and not (in_time or both) and problem.time not in periodic_coordinates(problem):
         raise BaselineError(
             f"{task.name} has the time {problem.time!r} but no initial value: add sciml.Initial(...). A classical "
             "solver fits unknown constants only where initial and boundary values are known"

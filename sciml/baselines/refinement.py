@@ -36,8 +36,9 @@ _GROWS, _GROWS_FACTORED = 1.25, 2.0
 _APART, _FALLING = 100.0, 0.25
 # Grids that blow up at the same time before the solution is said to: two that are too coarse may.
 _BLOWN = 3
-# What least squares leave of an equation where solutions on two grids are the same, and by how much less on the finer one.
-_CONTRADICTED, _STAYS = 1e-4, 0.5
+# What least squares leave of an equation that nothing solves, at least; what a finer grid leaves of that; by how much less
+# solutions on the two differ: where there is a solution what is left falls as they come to agree.
+_CONTRADICTED, _STAYS, _SAME = 1e-4, 0.9, 1e-2
 # Of the polynomials on scattered nodes: stencils of higher degree are dear in space.
 _DEGREE = {2: 6, 3: 4}
 
@@ -149,7 +150,8 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
             found = Refinement(solved, theory=min(theories, default=None))
         else:
             found.gaps.append(_gap(found.solved, solved, probes, task.sizes))
-            if found.gaps[-1] <= task.tolerance and solved.left > max(_CONTRADICTED, _STAYS * found.solved.left):
+            same = found.gaps[-1] <= min(task.tolerance, _SAME * solved.left)
+            if same and solved.left > max(_CONTRADICTED, _STAYS * found.solved.left):
                 raise ContradictionError(
                     f"{task.name}: equations and conditions contradict each other: on any grid least squares leave "
                     f"{solved.left:.1e} of the natural size of an equation. Look whether sources balance what flows "

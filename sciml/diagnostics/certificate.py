@@ -31,8 +31,6 @@ _MOST_DRIFT = 0.5
 _MOST_OVERFIT = 30.0
 _NEGLIGIBLE = 1e-3
 _AT_A_BOUND = 8.0
-# By how many standard errors data may put a constant beyond a bound that it is at.
-_BEYOND = 3.0
 # What of its natural size a field is at most that is zero.
 _ZERO = 1e-6
 _CHANCE = 1e-4
@@ -296,16 +294,14 @@ def _drifting(issued: Certificate) -> Iterator[str]:
 def _at_bounds(issued: Certificate) -> Iterator[str]:
     unknowns, raw = issued.setup.problem.unknowns, {} if issued.obstacle else issued.setup.raw
     bounded = [name for name in raw if unknowns[name].lower is not None or unknowns[name].upper is not None]
-    measured, estimates = issued.setup.measurements is not None, issued.inference.estimates
     stuck = [name for name in bounded if abs(float(raw[name].detach())) > _AT_A_BOUND]
-    # Of a constant that lies at a bound in truth, data put it beyond that by chance, half of the time.
-    stuck = [
-        name
-        for name in stuck
-        if not (measured and math.isfinite(estimates[name].standard_error) and estimates[name].beyond <= _BEYOND)
-    ]
     if stuck:
-        what = "the data contradict the equations" if measured else "other values hold as well"
+        lies = "that is where the data put it, and without the bound they say how far from there it may be"
+        what = (
+            f"{lies}; or they contradict the equations"
+            if issued.setup.measurements is not None
+            else "other values hold as well"
+        )
         yield f"{', '.join(stuck)} went to a bound: {what}, or the bound is wrong"
 
 

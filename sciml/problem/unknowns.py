@@ -100,12 +100,6 @@ class Unknown:
             return torch.log((values - self._bound) / (self.initial - self._bound))
         return (values - self.initial) / (abs(self.initial) or 1.0)
 
-    def slope(self, raw: float) -> float:
-        """The derivative of the value by the raw number."""
-        at = torch.tensor(raw, dtype=torch.float64, requires_grad=True)
-        (found,) = torch.autograd.grad(self.value(at), at)
-        return float(found)
-
     def value(self, raw: Tensor) -> Tensor:
         """The value that a raw number stands for; differentiable, of the same shape."""
         if self.lower is not None and self.upper is not None:

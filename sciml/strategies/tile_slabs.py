@@ -30,8 +30,8 @@ _LEVELS = {
     3: ((2, 4), (3, 5), (3, 7), (4, 8)),
 }
 _STAGES = 6
-# Least squares amplify waves that tiles hardly resolve, and time damps these by as many stages in as long windows: which is right
-# depends on the tiles. Where they have grown, to so many times the first target, the next number is tried from the start.
+# Least squares amplify waves that tiles hardly resolve, and time damps these, from frequencies on that depend on the stages:
+# which number is right depends on the tiles. Where waves have grown, to so many times the first target, the next begins anew.
 STAGES_OF_WAVES, _GROWN = (9, 6, 7), 10.0
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
@@ -457,7 +457,7 @@ class TileWindows(SlabAttempt):
         self._thicker[level] = max(begin + (begin - self._origin), self._thicker.get(level - 1, -math.inf))
 
     def _let_go(self, found: _TileTried, begin: float, end: float) -> None:
-        """Take for granted what a window twice as long misses as well: waves that tiles hardly resolve, which shorter ones amplify."""
+        """Take for granted what a window twice as long misses as well, of waves that tiles hardly resolve: shorter ones amplify."""
         ended = self._ends
         longer = self._tried(self._level, begin, min(self._last, end + (end - begin)), None, self.stages)
         self._ends = ended
@@ -559,7 +559,7 @@ class TileWindows(SlabAttempt):
         if self._rounds:
             inverse = partial(inverse, unseen=_HARDLY_SEEN)
         solved, error, judged = self._solved(slab, sites, inverse, _SMALL * self.target, before)
-        if not (solved.converged or self._rounds) and solved.left <= _ROUNDS:
+        if max(self._orders) > 1 and not (solved.converged or self._rounds) and solved.left <= _ROUNDS:
             # Rounding of what the domain hardly sees of a tile, which nothing damps in waves, has grown too large.
             self._rounds, self._kept, self._asked = True, None, None
             return self._tried(level, begin, end, before, stages)

@@ -67,7 +67,7 @@ _NEAREST = 0.1
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be;
 # the share of small ones that shows on rows at least where there is no solution: 7e-5 were seen on the smallest tiles.
 _SETTLES, _STALLS, _NOISE, _SLOW, _RISES, _ON_ROWS = 10.0, 1.1, 1e-6, 1e-3, 10.0, 1e-5
-# What of the first change the last one is at least where changes do not fall.
+# What of the first change every other one is at least where changes do not fall.
 _AS_MUCH = 0.5
 # What two refinements leave at most of the squares on the rows where these converge; a tenth or so where nothing solves them.
 _CONVERGES = 1 / 30
@@ -306,7 +306,7 @@ class Tiles(Strategy):
                 work.choices.append(f"{self.name}: given up, {stalled}")
                 break
             ended = so_far.ended(judged, model.alike)
-            if ended and not found.doubt and (vain := so_far.in_vain(space.singular)):
+            if ended and not found.doubt and (vain := so_far.never_solved(space.singular)):
                 work.choices.append(f"{self.name}: given up, {vain}")
                 found = replace(found, doubt=vain)
                 break
@@ -493,7 +493,7 @@ class _Refinements:
         changed = f"while refinements change the fields by {self.change:.1e} only"
         return f"residuals stay at {residual:.1e} of their natural size {changed}: {_CONTRADICTS}"
 
-    def in_vain(self, singular: bool) -> str:
+    def never_solved(self, singular: bool) -> str:
         """Inconsistent equations: that neither residuals nor changes ever fell, the larger of which are the residuals.
 
         Of what has a solution that tiles resolve, one of the two falls.
@@ -501,8 +501,8 @@ class _Refinements:
         if singular or len(self.residuals) < _LOOKS + 1 or self.falling:
             return ""
         (_, first), (change, _), *_ = self.residuals
-        least = min(found for _, found in self.residuals[1:])
-        if not max(_SLOW, self.change, first / _STALLS) <= least < math.inf or self.change < _AS_MUCH * change:
+        smallest, least = map(min, zip(*self.residuals[1:], strict=True))
+        if not max(_SLOW, self.change, first / _STALLS) <= least < math.inf or smallest < _AS_MUCH * change:
             return ""
         return f"residuals stay at {least:.1e} of their natural size whatever the tiles: {_CONTRADICTS}"
 

@@ -29,8 +29,8 @@ _NONE = np.zeros((0, 0))
 _KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
 # What of a constant's column may be left by rounding and by the model's own degree where the model can imitate it.
 _IMITATED = 1e-7
-# How far to either side raw numbers say how far a value may be, and say anything: with one bound to where the value is the root
-# of e and e squared times as far from it.
+# How far to either side a raw number says alone how far a value may be, and says anything: with one bound, to where the value is
+# the root of e and e squared times as far from it.
 _NEAR, _FAR = 0.5, 2.0
 
 
@@ -39,7 +39,7 @@ class Estimate:
     """An unknown's value, standard error and 95 % interval, in its unit; infinite where nothing determines it.
 
     ``singular`` is then the singular value, as a share of the largest, of the direction in which no row sees it; otherwise
-    not a number. ``beyond`` a bound the linearised problem would move it by so many standard errors.
+    not a number.
     """
 
     value: float
@@ -47,7 +47,6 @@ class Estimate:
     low: float
     high: float
     singular: float = math.nan
-    beyond: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,8 @@ def covariance(
     :math:`B^\perp = (I - UU^T)B` with :math:`U` a basis of the range of the model's Jacobian; the covariance is
     :math:`s^2 (B^{\perp T} B^\perp)^{-1}`, with :math:`s^2` known, or the squared misfit over the degrees of freedom, which are
     the number of measurements less the trace of the hat matrix over them. Intervals are Student's (normal where :math:`s^2` is
-    known) and respect the bounds of an unknown: symmetric in the raw number where they do not reach far, symmetric in the value
-    and cut off at the bounds where they do, as near a bound, where raw numbers go to infinity, and both together in between.
+    known) and respect the bounds of an unknown: symmetric in the raw number where they do not reach far. Where they do, as near
+    a bound, where raw numbers go to infinity, they hold those that are symmetric in the value, too, and end at the bound.
 
     ``model_part``, ``(m, p)``, and ``raw_part``, ``(m, q)``, are derivatives of the rows ``misfit`` by the model's parameters
     and raw unknowns; ``measured`` rows that are ``prior`` inform, and are no measurements. The others may stand for more
@@ -110,8 +109,6 @@ def covariance(
     Reference: G. A. F. Seber and C. J. Wild, Nonlinear Regression, Wiley 1989, chapters 2 and 5.
     """
     counted = measured if prior is None else measured & ~prior
-    stretch = _stretch(unknowns, raw)
-    raw_part = raw_part * stretch
     basis, rest, own = eliminated(model_part, raw_part)
     left, singular, right = np.linalg.svd(rest, full_matrices=False)
     scale = np.linalg.norm(raw_part[measured]) if model_part.shape[1] == 0 else 1.0
@@ -124,24 +121,15 @@ def covariance(
         variance = float((misfit[counted] ** 2).sum()) / freedom if freedom > 0.5 else math.inf
     inverse = np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0)
     constants = right.T * inverse
-    # An unknown drags the model's parameters along; beside that they scatter for themselves.
-    dragged, constants = -own @ (basis.T @ (raw_part @ constants)), stretch[:, None] * constants
-    move, quantile = -constants @ (left.T @ misfit), _quantile(freedom, known=known)
+    move, quantile = constants @ (left.T @ misfit), _quantile(freedom, known=known)
     errors, relative = _errors(constants, variance), singular / largest
     found, drift = _estimates(unknowns, raw, errors, right.T, seen, relative, move, quantile)
     spread = _NONE
     if math.isfinite(variance):
+        # An unknown drags the model's parameters along; beside that they scatter for themselves.
+        dragged = -own @ (basis.T @ (raw_part @ constants))
         spread = math.sqrt(variance) * np.block([[own, dragged], [np.zeros((len(raw), own.shape[1])), constants]])
     return Inference(found, drift, count, fitted, variance, quantile, spread)
-
-
-def _stretch(unknowns: Mapping[str, Unknown], raw: Array) -> Array:
-    """How many times as far as at the start raw numbers go for the same move of the values, at least one, ``(q,)``."""
-    found = np.ones(len(raw))
-    for number, (unknown, at) in enumerate(zip(unknowns.values(), raw, strict=True)):
-        first, slope = (abs(unknown.slope(float(each))) for each in (unknown.raw_initial(), at))
-        found[number] = max(1.0, first / max(slope, 1e-300))
-    return found
 
 
 def eliminated(model_part: Array, raw_part: Array) -> tuple[Array, Array, Array]:
@@ -184,20 +172,10 @@ def _estimates(
             # The direction that holds most of this unknown among those that nothing determines.
             worst = np.argmax(np.where(seen, 0.0, np.abs(directions[position])))
             found[name] = replace(found[name], singular=float(relative[worst]))
-        within, beyond = _split(unknown, float(raw[position]), float(move[position]))
-        found[name] = replace(found[name], beyond=beyond / error if math.isfinite(error) and error > 0 else 0.0)
         # Of exact data the standard error is that of rounding: what would hardly move has arrived.
-        if math.isfinite(error) and error > 0 and within > _ARRIVED:
-            drift = max(drift, within / error)
+        if math.isfinite(error) and error > 0 and abs(float(move[position])) > _ARRIVED:
+            drift = max(drift, abs(float(move[position])) / error)
     return found, drift
-
-
-def _split(unknown: Unknown, raw: float, move: float) -> tuple[float, float]:
-    """How far a move of a raw number, linear in the value, goes up to a bound, and beyond it."""
-    slope, value = unknown.slope(raw), float(unknown.value(torch.tensor(raw, dtype=torch.float64)))
-    end = unknown.upper if slope * move > 0 else unknown.lower
-    within = abs(move) if end is None else min(abs(move), abs(end - value) / max(abs(slope), 1e-300))
-    return within, abs(move) - within
 
 
 def from_information(
@@ -232,18 +210,20 @@ def from_information(
 
 
 def _estimate(unknown: Unknown, raw: float, error: float, quantile: float) -> Estimate:
-    value = float(unknown.value(torch.tensor(raw, dtype=torch.float64)))
+    at = torch.tensor(raw, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(unknown.value(at), at)
+    value, error_of_value = float(unknown.value(at.detach())), abs(float(slope)) * error
     least = -math.inf if unknown.lower is None else unknown.lower
     most = math.inf if unknown.upper is None else unknown.upper
     if not math.isfinite(error):
         return Estimate(value, math.inf, least, most)
-    error_of_value = abs(unknown.slope(raw)) * error
-    low, high = value - quantile * error_of_value, value + quantile * error_of_value
-    reach = quantile * error
-    if reach <= _FAR:
-        ends = sorted(unknown.value(torch.tensor([raw - reach, raw + reach], dtype=torch.float64)).tolist())
-        low, high = ends if reach <= _NEAR else (min(low, ends[0]), max(high, ends[1]))
-    return Estimate(value, error_of_value, max(low, least), min(high, most))
+    reach = min(quantile * error, _FAR)
+    low, high = sorted(unknown.value(torch.tensor([raw - reach, raw + reach], dtype=torch.float64)).tolist())
+    # Far from where it was linearised a raw number says little: the value counts beside it, more and more.
+    share = min(max(reach / _NEAR - 1.0, 0.0), 1.0)
+    low -= share * max(0.0, low - max(least, value - quantile * error_of_value))
+    high += share * max(0.0, min(most, value + quantile * error_of_value) - high)
+    return Estimate(value, error_of_value, low, high)
 
 
 def from_rows(objective: Objective, *, known: bool = False) -> Inference:

@@ -58,11 +58,9 @@ class _Profile:
         self._unknown = setup.problem.unknowns[name]
         self._raw = float(setup.raw[name].detach())
         self._limit = inference.quantile**2
-        estimate = inference.estimates[name]
-        self._error = estimate.standard_error / max(abs(self._unknown.slope(self._raw)), 1e-300)
-        # Near a bound raw numbers go far without moving the value: no farther than to where it is a standard error away.
-        off = torch.tensor([-1.0, 1.0], dtype=torch.float64) * estimate.standard_error + estimate.value
-        self._error = min([self._error, *((self._unknown.raw_of(off) - self._raw).abs().nan_to_num(math.inf)).tolist()])
+        at = torch.tensor(self._raw, dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(self._unknown.value(at), at)
+        self._error = inference.estimates[name].standard_error / max(abs(float(slope)), 1e-300)
         self._unit = _loss_of_one(setup, inference)
         self._start = self._state = self._copy(setup, setup.problem)
         self._least = _refit(self._start)

@@ -868,16 +868,17 @@ def test_what_no_node_sees_of_a_start_is_no_success_and_no_truth():
     assert sciml.compare(right, missed).table["remark"].iloc[0] == "taken as the truth"
 
 
-def test_what_is_prescribed_at_both_ends_of_time_is_a_boundary_value_problem():
+TWO = sciml.Interval(t=(0, 2))
+
+
+@pytest.mark.parametrize("start", [sciml.Dirichlet(x=1.0, on=TWO.face(t=0)), sciml.Initial(x=1.0)])
+def test_what_is_prescribed_at_both_ends_of_time_is_a_boundary_value_problem(start):
     """Optimal control of an oscillator by Pontryagin's principle: at the end the costate vanishes."""
 
     class Steered(sciml.Problem):
-        domain = sciml.Interval(t=(0, 2))
+        domain = TWO
         fields = ["x", "p"]
-        conditions = [
-            sciml.Dirichlet(x=1.0, on=domain.face(t=0)),
-            sciml.Dirichlet(p=0.0, on=domain.face(t=2)),
-        ]
+        conditions = [start, sciml.Dirichlet(p=0.0, on=TWO.face(t=2))]
 
         @sciml.equation
         def state(self, x, p, t):
@@ -894,3 +895,34 @@ def test_what_is_prescribed_at_both_ends_of_time_is_a_boundary_value_problem():
     gain = np.tanh(root * (2 - t)) / (root - np.tanh(root * (2 - t)))
     assert found.success
     assert np.allclose(found(t=t)["p"], gain * found(t=t)["x"], atol=1e-7)
+
+
+def test_without_a_start_what_is_prescribed_at_the_end_is_none():
+    class Backwards(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), t=(0, 1))
+        fields = ["u"]
+        conditions = [
+            sciml.Dirichlet(u=lambda x, t: torch.sin(torch.pi * x), on=domain.face(t=1)),
+            sciml.Dirichlet(u=0.0, on=domain.faces("x")),
+        ]
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - 0.1 * d(u, x, x)
+
+    with pytest.raises(sciml.errors.BaselineError, match="no initial value"):
+        sciml.baseline(Backwards())
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-4])
+def test_a_kink_and_a_loose_tolerance_make_no_contradiction(tolerance):
+    class Rod(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Neumann(u=0.0), sciml.Mean(u=0.0)]
+
+        @sciml.equation
+        def heat(self, u, x):
+            return d(u, x, x) + torch.abs(x - 0.37) - (0.37**2 + 0.63**2) / 2
+
+    assert sciml.baseline(Rod(), tolerance=tolerance).success

@@ -298,13 +298,16 @@ def test_residuals_that_no_tiles_make_smaller_are_told(residuals, told):
         ((6.1e-4, 3.3e-4), (7.5e-3, 7.6e-3, 8.7e-3), False),
         ((6.1e-4, 3.3e-4, 6.5e-4), (7.5e-3, 5.6e-3, 8.7e-3, 2.2e-2), False),
         ((6.1e-4, 3.3e-4, 1.5e-4), (7.5e-3, 7.6e-3, 8.7e-3, 2.2e-2), False),
+        ((6.1e-4, 1.0e-5, 6.5e-4), (7.5e-3, 7.6e-3, 8.7e-3, 2.2e-2), False),
         ((6.1e-2, 3.3e-2, 6.5e-2), (7.5e-3, 7.6e-3, 8.7e-3, 2.2e-2), False),
     ],
 )
 def test_where_neither_residuals_nor_changes_ever_fell_nothing_is_solved(changes, residuals, told):
     refined = _Refinements(residuals=[*zip((math.inf, *changes), residuals, strict=True)], change=changes[-1])
-    assert ("contradict" in refined.in_vain(singular=False)) == told
-    assert refined.in_vain(singular=True) == ""
+    assert ("contradict" in refined.never_solved(singular=False)) == told
+    assert refined.never_solved(singular=True) == ""
+    refined.falling = True
+    assert refined.never_solved(singular=False) == ""
 
 
 def test_sources_and_fluxes_that_differ_by_a_hundredth_are_told():
