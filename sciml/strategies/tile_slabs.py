@@ -457,7 +457,7 @@ class TileWindows(SlabAttempt):
         self._thicker[level] = max(begin + (begin - self._origin), self._thicker.get(level - 1, -math.inf))
 
     def _let_go(self, found: _TileTried, begin: float, end: float) -> None:
-        """Take for granted what a window twice as long misses as well, of waves that tiles hardly resolve: shorter ones amplify."""
+        """Take for granted what a window twice as long misses as well: shorter ones amplify waves that tiles hardly resolve."""
         ended = self._ends
         longer = self._tried(self._level, begin, min(self._last, end + (end - begin)), None, self.stages)
         self._ends = ended

@@ -29,8 +29,8 @@ _NONE = np.zeros((0, 0))
 _KEPT, _UNSEEN, _BLIND = 1e-11, 1e-6, 1e-6
 # What of a constant's column may be left by rounding and by the model's own degree where the model can imitate it.
 _IMITATED = 1e-7
-# How far to either side a raw number says alone how far a value may be, and says anything: with one bound, to where the value is
-# the root of e and e squared times as far from it.
+# How far to either side a raw number says alone how far a value may be, and says anything: with one bound, to where the value
+# is the root of e and e squared times as far from it.
 _NEAR, _FAR = 0.5, 2.0
 
 

@@ -1,6 +1,7 @@
 """Slabs of time on cut tiles: their functions, the approximate inverse, and problems that `fit` solves by them."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import sciml
 from sciml import d
 from sciml.models import RandomFeatures
 from sciml.models.radau import RadauIIA
-from sciml.slabs.newton_krylov import moves, solve
+from sciml.slabs.newton_krylov import SlabRates, moves, solve
 from sciml.slabs.system import Slab
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
+from sciml.strategies import slabs
 from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Budget, Log
 from sciml.strategies.tile_slabs import TileWindows
@@ -601,6 +603,55 @@ def test_waves_on_a_disk_do_not_grow(problem):
     assert solution.success
     assert solution.error()["u"] < 1e-5
     assert solution.error()["u"] < solution.estimated_error["u"] < 1e-4
+
+
+class Struck(Drum):
+    """A damped membrane from rest, narrow in the middle: nine stages let its waves grow, six do not."""
+
+    domain = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1))
+    conditions = [
+        sciml.Initial(u=lambda x, y: (1 - x**2 - y**2) ** 5 * torch.exp(x), u_t=0.0),
+        sciml.Dirichlet(u=0.0, on=domain.piece("circle")),
+    ]
+
+    @sciml.equation
+    def wave(self, u, x, y, t):
+        return d(u, t, t) + d(u, t) - d(u, x, x) - d(u, y, y)
+
+
+@pytest.mark.slow
+def test_where_waves_have_grown_windows_begin_anew():
+    solution = sciml.fit(Struck(), strategy=sciml.strategies.TimeMarching())
+    assert solution.success, solution.message
+    assert solution.estimated_error["u"] < 1e-4
+
+
+@pytest.mark.parametrize(("problem", "again"), [(Clamped, True), (Cooling, False)])
+def test_where_rounding_stops_steps_what_is_hardly_seen_is_left_out(monkeypatch, problem, again):
+    """Of waves alone, which nothing damps, and from that window on."""
+    unseen, real = [], TilePreconditioner.__init__
+
+    def made(self, *args, **kwargs):
+        unseen.append(kwargs.get("unseen"))
+        real(self, *args, **kwargs)
+
+    def stalled(*args):
+        found = solve(*args)
+        return replace(found, converged=len(unseen) > 1, left=1e-6)
+
+    monkeypatch.setattr(TilePreconditioner, "__init__", made)
+    monkeypatch.setattr(slabs, "solve", stalled)
+    attempt = TileWindows(prepare(problem(), RandomFeatures(), None, 400, None, F64, "cpu", 0), Log(), 1e-6, 1e-3)
+    assert attempt._tried(0, 0.0, 0.05, None).solved == again
+    assert unseen == ([None, 1e-8] if again else [None])
+    if again:
+        attempt._tried(0, 0.0, 0.1, None)
+        assert unseen[2:] == [1e-8]
+
+
+def test_what_steps_left_is_kept_in_a_journal():
+    found = SlabRates(torch.zeros(1), False, 3, 4, left=1e-5)
+    assert SlabRates(**found.state).left == 1e-5
 
 
 class Species(sciml.Problem):
