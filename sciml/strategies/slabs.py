@@ -37,7 +37,7 @@ _FIRST, _MOST, _MANY = 4, 96, 32
 _NARROWEST, _REFINEMENTS = 1e-5, 16
 _IN_SPACE, _LOCAL = 0.3, 0.5
 _USELESS, _DOUBLED = 0.7, 0.25
-_GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
+GIVE_WAY, _BACK, _FLOOR = 3.0, 0.5, 1e-5
 # What of the target elements have that are joined, and where there are more than so many elements.
 _QUIET, _QUIET_ENOUGH, _CROWDED = 1e-4, 1e-2, 32
 # For how many windows elements that were cut stay so, and where they had been joined too early.
@@ -203,8 +203,6 @@ class SlabAttempt(ABC):
     patience: ClassVar[int] = 8
     # Products of a window that an inverse of another Jacobian may cost, where a new one costs more.
     dear: ClassVar[int] = 0
-    # Whether it ended because errors grew, and another turn may do better.
-    grew = False
 
     setup: DiscreteProblem
     log: Log
@@ -341,6 +339,11 @@ class SlabAttempt(ABC):
             self._kept = _Kept(slab, cache(partial(self._made_anew, slab, sites, made, start)))
         self._products, self._reuses = found["products"], found.pop("reuses")
         return SlabRates(**found), error, judged
+
+    @property
+    def again(self) -> bool:
+        """Whether it ended where another turn may not."""
+        return False
 
     def _late(self) -> bool:
         """Whether a slab that is under way is not worth being waited for."""
@@ -532,7 +535,7 @@ class SlabAttempt(ABC):
         useless = at == begin and self.worth * earlier < whole <= self.floor
         if useless:
             # That is how well derivatives can be had.
-            self.target = max(self.target, _GIVE_WAY * whole)
+            self.target = max(self.target, GIVE_WAY * whole)
         self._missed = begin, whole
         return useless
 
@@ -743,7 +746,7 @@ class ElementWindows(SlabAttempt):
 
     def _as_good_as_it_gets(self, found: _SlabTried) -> _SlabTried:
         if found.reached <= self.accepted:
-            self.target = max(self.target, _GIVE_WAY * found.reached)
+            self.target = max(self.target, GIVE_WAY * found.reached)
         return found
 
     def _tried(self, mesh: PiecewiseBasis, begin: float, end: float, before: DiscreteProblem | None) -> _SlabTried:

@@ -21,7 +21,7 @@ from sciml.slabs.system import Evaluated, Site, Slab, Trace, at_time
 from sciml.slabs.tile_space import SINGULAR, TileSpace, untied
 from sciml.slabs.tiles import TilePreconditioner
 from sciml.solvers import DiscreteProblem
-from sciml.strategies.slabs import ROUNDING, SlabAttempt, Verdict, lacks_start
+from sciml.strategies.slabs import GIVE_WAY, ROUNDING, SlabAttempt, Verdict, lacks_start
 
 # Tiles along the longest side and the degree of their polynomials, coarse to fine, by coordinates beside time.
 _LEVELS = {
@@ -32,7 +32,7 @@ _LEVELS = {
 _STAGES = 6
 # Least squares amplify waves that tiles hardly resolve, and time damps these, from frequencies on that depend on the stages:
 # which number is right depends on the tiles. Where waves have grown, to so many times the first target, the next begins anew.
-STAGES_OF_WAVES, _GROWN = (9, 6, 7), 10.0
+_STAGES_OF_WAVES, _GROWN = (9, 6, 7), 10.0
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
@@ -74,8 +74,8 @@ _NEARLY = 3.0
 _A_NUMBER, _OTHER_PRODUCTS, _A_MULTIPLICATION = 4e-9, 2, 8e-11
 # What Newton's steps leave of rates at most where rounding stops them, and what of the largest rows is left out then.
 _ROUNDS, _HARDLY_SEEN = 1e-4, 1e-8
-# By what part of the target a window of waves has to miss for one twice as long, and what is lost where that misses as much.
-_BY_FAR, _GIVE_WAY = 0.5, 3.0
+# By what part of the target a window of waves may miss for one twice as long to follow.
+_BY_FAR = 0.5
 # Tries of a window of waves that end without a solution before the march is given up.
 _GIVEN_UP = 3
 
@@ -117,7 +117,7 @@ class TileWindows(SlabAttempt):
     until the fields hardly change, and later on where features move to larger tiles: what rows leave, which is known in every
     window, was compared with that change when the tiles were refined. Where a start contradicts prescribed values, the first
     levels are tiles that are halved across the layer, and windows go back to coarser levels as it grows. Waves have another
-    number of stages in each ``turn``, after one in which they ``grew``.
+    number of stages in each ``turn``, after one in which they grew.
     """
 
     stages: RadauIIA = field(default_factory=lambda: RadauIIA(_STAGES))
@@ -132,7 +132,8 @@ class TileWindows(SlabAttempt):
         self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
         # Windows in turn that ended without a solution; whether rounding was seen to keep one from it.
         self._in_turn, self._rounds = 0, False
-        self._firm = math.inf
+        # Whether waves have grown, as told from the target of the first window.
+        self._grew, self._firm = False, math.inf
         self._first: _TileTried | None = None
         # The coefficients of the start on the tiles that asked for them last.
         self._started: tuple[TileSpace, tuple[Tensor, ...]] | None = None
@@ -147,7 +148,7 @@ class TileWindows(SlabAttempt):
         self._meant: float | None = None
         self._spaces: dict[int, tuple[TileSpace, list[Site]] | None] = {}
         if max(self._orders) > 1:
-            self.stages = RadauIIA(STAGES_OF_WAVES[self.turn])
+            self.stages = RadauIIA(_STAGES_OF_WAVES[self.turn])
         if not all(self._orders):
             # A pressure answers at once to what a step of implicit Euler's method misses of a flow.
             self.coarse = RadauIIA(_STAGES_OF_FLOWS)
@@ -194,7 +195,7 @@ class TileWindows(SlabAttempt):
         # Of waves that have grown shorter windows damp still less.
         self._in_turn = self._in_turn + 1 if lost and waves and before is not None else 0
         if lost:
-            self.grew = self.gives_up
+            self._grew = self.gives_up
             return found.setup, math.inf
         # Residuals are as large as rates over all of time where the fields are so far off in a short window.
         rate = reached * self._duration / (end - begin)
@@ -211,15 +212,20 @@ class TileWindows(SlabAttempt):
             if self._give_way(begin, reached) and waves:
                 # The longer window was no worse.
                 self.longer = 2.0
-            self.grew = waves and at == begin and reached > max(self.worth * missed, _GROWN * self._firm)
+            self._grew = waves and at == begin and reached > max(self.worth * missed, _GROWN * self._firm)
         if waves and before is None:
             self._firm = self.target
-        return found.setup, math.inf if self.grew else reached
+        return found.setup, math.inf if self._grew else reached
 
     @property
     def gives_up(self) -> bool:
         """Whether shorter windows would be as far off."""
-        return self.grew or self._in_turn >= _GIVEN_UP
+        return self._grew or self._in_turn >= _GIVEN_UP
+
+    @property
+    def again(self) -> bool:
+        """Whether waves have grown that another number of stages may damp."""
+        return self._grew and self.turn + 1 < len(_STAGES_OF_WAVES)
 
     def _is_late(self, found: _TileTried, left: float) -> bool:
         """Whether so many windows more, as long as this one, take much of the budget of time."""
@@ -461,8 +467,8 @@ class TileWindows(SlabAttempt):
         ended = self._ends
         longer = self._tried(self._level, begin, min(self._last, end + (end - begin)), None, self.stages)
         self._ends = ended
-        if longer.solved and longer.in_time <= min(self.floor, _GIVE_WAY * found.in_time):
-            self.target = max(self.target, _GIVE_WAY * longer.in_time)
+        if longer.solved and longer.in_time <= min(self.floor, GIVE_WAY * found.in_time):
+            self.target = max(self.target, GIVE_WAY * longer.in_time)
 
     def _next(self, found: _TileTried) -> bool:
         """Whether there is a finer level: with tiles halved where few of them hold most of what is left, or all finer."""

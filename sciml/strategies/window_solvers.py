@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 
 import torch
 
@@ -25,7 +25,7 @@ from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.random_features import not_by_least_squares
 from sciml.strategies.search import Candidate, Log, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
-from sciml.strategies.tile_slabs import STAGES_OF_WAVES, TileWindows, not_on_tiles
+from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import (
     HOPELESS,
     Marched,
@@ -235,13 +235,15 @@ class TimeMarching(Strategy):
             part = replace(work.discrete, problem=own)
             since = None if whole is None else whole.setups[-1]
             try:
-                for turn in range(len(STAGES_OF_WAVES)):
+                for turn in count():
                     methods = self._methods(work, part, training, target, slabs, since, turn)
                     late = self.share * work.log.budget.seconds if isinstance(methods[0].attempt, FeatureWindows) else math.inf
                     marched = march(part, methods, target=target, ended=partial(_over, work.log, late))
                     last = methods[-1].attempt
-                    if not (isinstance(last, SlabAttempt) and last.grew) or work.log.stopped:
+                    if not (isinstance(last, SlabAttempt) and last.again) or work.log.stopped:
                         break
+                    grown = f"waves have grown by {time} = {marched.edges[-1]:.4g} with {last.stages.count} stages"
+                    work.choices.append(f"{self.name}: {grown}, begun anew")
             except KeyboardInterrupt:
                 if whole is None:
                     raise
@@ -301,8 +303,8 @@ class TimeMarching(Strategy):
             return [slabs(kind, alone=not more), *([slabs(TileWindows)] if more else [])]
         # Random features for each field: enough for a solve that takes about a second.
         alone = work.dimension == 1
-        count = 60 if alone else max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
-        features = FeatureWindows(setup, training, work.seed, count, _SCALES[alone], target)
+        number = 60 if alone else max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
+        features = FeatureWindows(setup, training, work.seed, number, _SCALES[alone], target)
         return [WindowMethod(features, 0.1, 1e-9 if alone else 0.025, name="random features")]
 
     def _slabs(

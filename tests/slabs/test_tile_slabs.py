@@ -624,6 +624,7 @@ def test_where_waves_have_grown_windows_begin_anew():
     solution = sciml.fit(Struck(), strategy=sciml.strategies.TimeMarching())
     assert solution.success, solution.message
     assert solution.estimated_error["u"] < 1e-4
+    assert any("with 9 stages, begun anew" in each for each in solution.choices)
 
 
 @pytest.mark.parametrize(("problem", "again"), [(Clamped, True), (Cooling, False)])
