@@ -197,7 +197,8 @@ class TimeMarching(Strategy):
         if verdict.regular is not None:
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
-        far = max(verdict.at_most.values(), default=0.0) > work.options.largest_error
+        distance = max(verdict.at_most.values(), default=0.0)
+        far = distance > work.options.largest_error
         doubt = f"{short}, and says nothing of later times" if short else ""
         if short and (singular := blow_up_time(found.problem, found.trial)) is not None:
             doubt += (
@@ -206,7 +207,8 @@ class TimeMarching(Strategy):
             )
         yield Candidate(
             found,
-            marched.worst,
+            # Windows that are solved well one by one may be far off together, as waves are that grow.
+            max(marched.worst, distance) if far else marched.worst,
             "windows",
             reason,
             # What is known to be far off tiles in time as well may solve better, which follow where they serve.
