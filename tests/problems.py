@@ -156,3 +156,9 @@ class Robertson(sciml.Problem):
     @sciml.equation
     def mass(self, a, b, c):
         return a + b + c - 1
+
+
+def stresses(u, v, x, y, first=1.0, second=1.0):
+    """Along x, of shear and along y, of plane elasticity with Lamé's two numbers."""
+    shear, trace = d(u, y) + d(v, x), d(u, x) + d(v, y)
+    return first * trace + 2 * second * d(u, x), second * shear, first * trace + 2 * second * d(v, y)

@@ -296,12 +296,8 @@ def _at_bounds(issued: Certificate) -> Iterator[str]:
     bounded = [name for name in raw if unknowns[name].lower is not None or unknowns[name].upper is not None]
     stuck = [name for name in bounded if abs(float(raw[name].detach())) > _AT_A_BOUND]
     if stuck:
-        lies = "that is where the data put it, and without the bound they say how far from there it may be"
-        what = (
-            f"{lies}; or they contradict the equations"
-            if issued.setup.measurements is not None
-            else "other values hold as well"
-        )
+        lies = "either they lie there (without the bound they have intervals), or the data contradict the equations"
+        what = lies if issued.setup.measurements is not None else "other values hold as well"
         yield f"{', '.join(stuck)} went to a bound: {what}, or the bound is wrong"
 
 

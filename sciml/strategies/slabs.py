@@ -189,7 +189,7 @@ class SlabAttempt(ABC):
     where it ``loosens``, tenfold whenever windows stay so short that the end is hundreds of them away. It comes back by halves.
 
     Where boundary values jump in time another attempt begins, with the problem on what is left of the time: ``earlier`` is the
-    attempt whose last window, ``since``, its start is the end of.
+    attempt whose last window, ``since``, its start is the end of. Where waves have grown one begins anew in another ``turn``.
     """
 
     loosens: ClassVar[bool] = True
@@ -339,11 +339,6 @@ class SlabAttempt(ABC):
             self._kept = _Kept(slab, cache(partial(self._made_anew, slab, sites, made, start)))
         self._products, self._reuses = found["products"], found.pop("reuses")
         return SlabRates(**found), error, judged
-
-    @property
-    def again(self) -> bool:
-        """Whether it ended where another turn may not."""
-        return False
 
     def _late(self) -> bool:
         """Whether a slab that is under way is not worth being waited for."""

@@ -464,6 +464,8 @@ class TileWindows(SlabAttempt):
 
     def _let_go(self, found: _TileTried, begin: float, end: float) -> None:
         """Take for granted what a window twice as long misses as well: shorter ones amplify waves that tiles hardly resolve."""
+        if end >= self._last:
+            return
         ended = self._ends
         longer = self._tried(self._level, begin, min(self._last, end + (end - begin)), None, self.stages)
         self._ends = ended

@@ -283,7 +283,8 @@ class WindowMethod:
     factors can be kept from window to window.
     ``target`` tells the relative residual to choose lengths for, if not that of the march; ``accepted`` one that is still good
     enough where the shortest length misses the target. ``in_vain`` tells whether shorter ones would miss it by as much, so that
-    the next method takes over at once, or the march ends. ``name`` says what solves the windows.
+    the next method takes over at once, or the march ends. ``again`` tells whether a march that has ended may come farther in
+    another turn. ``name`` says what solves the windows.
     """
 
     attempt: Attempt
@@ -294,6 +295,7 @@ class WindowMethod:
     accepted: float = 0.0
     longer: Callable[[], float] | None = None
     in_vain: Callable[[], bool] = lambda: False
+    again: Callable[[], bool] = lambda: False
     name: str = ""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 
 import torch
 
@@ -96,6 +97,11 @@ class FeatureWindows:
                 break
             setup = replace(setup, scales=sizes)
         return setup
+
+
+def _came(marched: Marched) -> tuple[bool, bool, float]:
+    """How far a march came, to be compared: one whose last window is none came less far than one that was ended."""
+    return marched.complete, math.isfinite(marched.worst), marched.edges[-1]
 
 
 def _over(log: Log, late: float) -> bool:
@@ -198,7 +204,8 @@ class TimeMarching(Strategy):
             found = judged_apart(found, verdict.regular)
             reason += f"; {verdict.said}"
         distance = max(verdict.at_most.values(), default=0.0)
-        far = distance > work.options.largest_error
+        # What is known to be far off tiles in time as well may solve better, which follow where they serve.
+        follows = distance > work.options.largest_error and work.linear and in_parts(problem)
         doubt = f"{short}, and says nothing of later times" if short else ""
         if short and (singular := blow_up_time(found.problem, found.trial)) is not None:
             doubt += (
@@ -207,12 +214,11 @@ class TimeMarching(Strategy):
             )
         yield Candidate(
             found,
-            # Windows that are solved well one by one may be far off together, as waves are that grow.
-            max(marched.worst, distance) if far else marched.worst,
+            # Windows that are solved well one by one may be far off together.
+            max(marched.worst, distance) if follows else marched.worst,
             "windows",
             reason,
-            # What is known to be far off tiles in time as well may solve better, which follow where they serve.
-            accepted=good and not (far and work.linear and in_parts(problem)),
+            accepted=good and not follows,
             solved=marched.complete,
             sufficient=good,
             status=status,
@@ -231,21 +237,15 @@ class TimeMarching(Strategy):
         slabs, told = None, list[tuple[float, str]]()
         begin, end = problem.domain.bounds[time]
         spans = zip([begin, *(after for _, after in sudden)], [*(before for before, _ in sudden), end], strict=True)
-        for first, until in spans:
+        for first, last in spans:
             # The problem itself where it is whole.
-            own = problem.on(problem.domain.between(time, first, until)) if sudden else problem
+            own = problem.on(problem.domain.between(time, first, last)) if sudden else problem
             part = replace(work.discrete, problem=own)
             since = None if whole is None else whole.setups[-1]
             try:
-                for turn in count():
-                    methods = self._methods(work, part, training, target, slabs, since, turn)
-                    late = self.share * work.log.budget.seconds if isinstance(methods[0].attempt, FeatureWindows) else math.inf
-                    marched = march(part, methods, target=target, ended=partial(_over, work.log, late))
-                    last = methods[-1].attempt
-                    if not (isinstance(last, SlabAttempt) and last.again) or work.log.stopped:
-                        break
-                    grown = f"waves have grown by {time} = {marched.edges[-1]:.4g} with {last.stages.count} stages"
-                    work.choices.append(f"{self.name}: {grown}, begun anew")
+                marched, methods = self._in_turns(
+                    work, part, target, partial(self._methods, work, part, training, target, slabs, since)
+                )
             except KeyboardInterrupt:
                 if whole is None:
                     raise
@@ -267,6 +267,33 @@ class TimeMarching(Strategy):
         changes = [each for number, each in enumerate(told) if not number or each[1] != told[number - 1][1]]
         how = "".join(f"{name} up to {time} = {at:.4g}, then " for (_, name), (at, _) in pairwise(changes)) + changes[-1][1]
         return whole, how, slabs
+
+    def _in_turns(
+        self, work: Workspace, part: DiscreteProblem, target: float, methods: Callable[[int], list[WindowMethod]]
+    ) -> tuple[Marched, list[WindowMethod]]:
+        """Windows by the methods of one turn after another, where these may do better: what came farthest, and by which."""
+        best: tuple[Marched, list[WindowMethod]] | None = None
+        own: list[WindowMethod] = []
+        turns = itertools.count()
+        while not own or own[-1].again():
+            own = methods(next(turns))
+            late = self.share * work.log.budget.seconds if isinstance(own[0].attempt, FeatureWindows) else math.inf
+            try:
+                marched = march(part, own, target=target, ended=partial(_over, work.log, late))
+            except KeyboardInterrupt:
+                if best is None:
+                    raise
+                return replace(best[0], interrupted=True), best[1]
+            if best is None or _came(marched) > _came(best[0]):
+                best = marched, own
+            best = replace(best[0], interrupted=marched.interrupted), best[1]
+            if marched.interrupted or work.log.stopped:
+                break
+            if own[-1].again():
+                at = f"{work.problem.time} = {marched.edges[-1]:.4g}"
+                work.choices.append(f"{self.name}: waves have grown by {at}, begun anew with other stages")
+        assert best is not None
+        return best
 
     def _space(self, work: Workspace) -> tuple[type[ElementWindows | GridWindows | TileWindows], str | None]:
         """What windows are solved on, or why on nothing."""
@@ -305,8 +332,8 @@ class TimeMarching(Strategy):
             return [slabs(kind, alone=not more), *([slabs(TileWindows)] if more else [])]
         # Random features for each field: enough for a solve that takes about a second.
         alone = work.dimension == 1
-        number = 60 if alone else max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
-        features = FeatureWindows(setup, training, work.seed, number, _SCALES[alone], target)
+        count = 60 if alone else max(250, (800 if work.dimension == 2 else 1500) // len(problem.fields))
+        features = FeatureWindows(setup, training, work.seed, count, _SCALES[alone], target)
         return [WindowMethod(features, 0.1, 1e-9 if alone else 0.025, name="random features")]
 
     def _slabs(
@@ -331,4 +358,5 @@ class TimeMarching(Strategy):
             return found
         # A rough start is left to what follows, if anything does.
         vain = isinstance(own, TileWindows) or not alone
-        return replace(found, in_vain=lambda: vain and own.gives_up, longer=lambda: own.longer)
+        found = replace(found, in_vain=lambda: vain and own.gives_up, longer=lambda: own.longer)
+        return replace(found, again=lambda: own.again) if isinstance(own, TileWindows) else found

@@ -11,6 +11,7 @@ from candidates import candidate, workspace
 from scipy.integrate import solve_bvp
 
 import sciml
+from problems import stresses
 from sciml import d
 from sciml.diagnostics.estimated_error import ErrorEstimate
 from sciml.diagnostics.null_space import free_directions
@@ -22,12 +23,6 @@ SQUARE = sciml.Box(x=(0, 1), y=(0, 1))
 CIRCLE = sciml.Interval(x=(0, 2 * math.pi))
 
 
-def stress(u, v, x, y):
-    """Stresses of plane elasticity with both of Lamé's numbers 1."""
-    shear, trace = d(u, y) + d(v, x), d(u, x) + d(v, y)
-    return trace + 2 * d(u, x), shear, trace + 2 * d(v, y)
-
-
 class Free(sciml.Problem):
     """A square that is stretched along x, without supports: it may turn."""
 
@@ -37,28 +32,28 @@ class Free(sciml.Problem):
 
     @sciml.condition(on=domain.faces("x"))
     def pull(self, u, v, x, y):
-        return stress(u, v, x, y)[0] - 1.0
+        return stresses(u, v, x, y)[0] - 1.0
 
     @sciml.condition(on=domain.faces("y"))
     def none(self, u, v, x, y):
-        return stress(u, v, x, y)[2]
+        return stresses(u, v, x, y)[2]
 
     @sciml.condition(on=domain.faces("x"))
     def shear_x(self, u, v, x, y):
-        return stress(u, v, x, y)[1]
+        return stresses(u, v, x, y)[1]
 
     @sciml.condition(on=domain.faces("y"))
     def shear_y(self, u, v, x, y):
-        return stress(u, v, x, y)[1]
+        return stresses(u, v, x, y)[1]
 
     @sciml.equation
     def along(self, u, v, x, y):
-        across, shear, _ = stress(u, v, x, y)
+        across, shear, _ = stresses(u, v, x, y)
         return d(across, x) + d(shear, y)
 
     @sciml.equation
     def upwards(self, u, v, x, y):
-        _, shear, across = stress(u, v, x, y)
+        _, shear, across = stresses(u, v, x, y)
         return d(shear, x) + d(across, y)
 
 

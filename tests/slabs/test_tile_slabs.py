@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy
 import torch
+from candidates import workspace
 
 import sciml
 from sciml import d
@@ -16,10 +17,11 @@ from sciml.slabs.newton_krylov import SlabRates, moves, solve
 from sciml.slabs.system import Slab
 from sciml.slabs.tile_space import TileSpace
 from sciml.slabs.tiles import TilePreconditioner
-from sciml.strategies import slabs
+from sciml.strategies import slabs, window_solvers
 from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Budget, Log
 from sciml.strategies.tile_slabs import TileWindows
+from sciml.strategies.time_marching import Marched, WindowMethod
 
 F64 = torch.float64
 HOLED = sciml.Box(x=(0, 1), y=(0, 1)) - sciml.Disk((0.5, 0.5), 0.2)
@@ -606,7 +608,7 @@ def test_waves_on_a_disk_do_not_grow(problem):
 
 
 class Struck(Drum):
-    """A damped membrane from rest, narrow in the middle: nine stages let its waves grow, six do not."""
+    """A damped membrane from rest, narrow in the middle: with nine stages its waves grew, with six they did not."""
 
     domain = sciml.Disk((0, 0), 1) * sciml.Interval(t=(0, 1))
     conditions = [
@@ -620,11 +622,41 @@ class Struck(Drum):
 
 
 @pytest.mark.slow
-def test_where_waves_have_grown_windows_begin_anew():
+def test_a_struck_membrane():
     solution = sciml.fit(Struck(), strategy=sciml.strategies.TimeMarching())
     assert solution.success, solution.message
     assert solution.estimated_error["u"] < 1e-4
-    assert any("with 9 stages, begun anew" in each for each in solution.choices)
+
+
+@pytest.mark.parametrize(
+    ("edges", "worst", "interrupt", "kept"),
+    [
+        ([0.4, 1.0], [math.inf, 1e-6], None, 1),
+        # A march that was ended came farther than one whose last window is none, and the farthest of these counts.
+        ([0.4, 0.3], [math.inf, 1e-6], None, 1),
+        ([0.4, 0.3, 0.2], [math.inf] * 3, None, 0),
+        # Ctrl-C in a later turn loses nothing of the one before.
+        ([0.4], [math.inf], 1, 0),
+    ],
+)
+def test_of_marches_in_turns_that_which_came_farthest_is_kept(monkeypatch, edges, worst, interrupt, kept):
+    work = workspace(Clamped())
+
+    def march(part, methods, **_):
+        turn = methods[0].attempt
+        if turn == interrupt:
+            raise KeyboardInterrupt
+        return Marched((), (0.0, edges[turn]), worst[turn], edges[turn] == 1.0)
+
+    def methods(turn):
+        return [WindowMethod(turn, 0.05, 1e-3, again=lambda: worst[turn] == math.inf and (interrupt or len(edges) - 1) > turn)]
+
+    monkeypatch.setattr(window_solvers, "march", march)
+    marched, by = sciml.strategies.TimeMarching()._in_turns(work, work.discrete, 1e-6, methods)
+    assert (marched.edges[-1], by[0].attempt) == (edges[kept], kept)
+    assert marched.interrupted == (interrupt is not None)
+    told = sum("begun anew" in each for each in work.choices)
+    assert told == (1 if interrupt else len(edges) - 1)
 
 
 @pytest.mark.parametrize(("problem", "again"), [(Clamped, True), (Cooling, False)])

@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import j0, j1, jn_zeros, jv
 
 import sciml
+from problems import stresses
 from sciml import d
 from sciml.slabs.tile_space import Corners, TileSpace
 from sciml.strategies import select
@@ -675,14 +676,8 @@ def test_roots_where_conditions_change():
 
 
 PLATE = sciml.Box(x=(0, 2), y=(0, 1))
-
-
-def stresses(u, v, x, y):
-    """Stresses in a plate with Young's modulus 2.5 and Poisson's ratio 0.33."""
-    stiffness = 2.5 / (1 - 0.33**2)
-    along, across = d(u, x), d(v, y)
-    shear = 0.335 * stiffness * (d(u, y) + d(v, x))
-    return stiffness * (along + 0.33 * across), shear, stiffness * (across + 0.33 * along)
+# Lamé's numbers in the plane for Young's modulus 2.5 and Poisson's ratio 0.33.
+LAME = (2.5 * 0.33 / (1 - 0.33**2), 2.5 / (2 * 1.33))
 
 
 class Clamped(sciml.Problem):
@@ -694,29 +689,29 @@ class Clamped(sciml.Problem):
 
     @sciml.equation
     def along(self, u, v, x, y):
-        tension, shear, _ = stresses(u, v, x, y)
+        tension, shear, _ = stresses(u, v, x, y, *LAME)
         return d(tension, x) + d(shear, y)
 
     @sciml.equation
     def across(self, u, v, x, y):
-        _, shear, tension = stresses(u, v, x, y)
+        _, shear, tension = stresses(u, v, x, y, *LAME)
         return d(shear, x) + d(tension, y)
 
     @sciml.condition(on=PLATE.face(x=2))
     def drawn(self, u, v, x, y):
-        return stresses(u, v, x, y)[0] - 0.01
+        return stresses(u, v, x, y, *LAME)[0] - 0.01
 
     @sciml.condition(on=PLATE.face(x=2))
     def not_sheared(self, u, v, x, y):
-        return stresses(u, v, x, y)[1]
+        return stresses(u, v, x, y, *LAME)[1]
 
     @sciml.condition(on=PLATE.faces("y"))
     def free_of_shear(self, u, v, x, y):
-        return stresses(u, v, x, y)[1]
+        return stresses(u, v, x, y, *LAME)[1]
 
     @sciml.condition(on=PLATE.faces("y"))
     def free_of_tension(self, u, v, x, y):
-        return stresses(u, v, x, y)[2]
+        return stresses(u, v, x, y, *LAME)[2]
 
 
 def test_tiles_are_graded_towards_corners_that_stand_out():
