@@ -179,7 +179,7 @@ class TileWindows(SlabAttempt):
         # Errors in time add up from window to window.
         coarse = self._jumps or waves or self.target > _COARSE * self._goal or self._is_late(found, left)
         wanted = (_SHARE if coarse else _SMOOTH_SHARE) * self.target / max(found.in_time, 1e-300)
-        self.longer = min(_LONGEST, max(1.0, wanted ** (2 / (self.stages.count + 2))))
+        self.longer = min(_LONGEST, max(1.0, wanted ** (1 / (self.stages.count + 1))))
         if waves and found.in_time <= _BY_FAR * self.target:
             # Least squares amplify waves that tiles hardly resolve, and time damps these in windows as long as may be.
             self.longer = 2.0
