@@ -15,9 +15,10 @@ from sciml._text import listed
 from sciml.baselines.boundary_value import solve_on_grids
 from sciml.baselines.initial_value import is_initial_value_problem, solve_initial
 from sciml.baselines.integrate import Budget
-from sciml.baselines.predictability import doubt
+from sciml.baselines.predictability import Doubt, doubt
 from sciml.baselines.task import FAMILIES, INTEGRATORS, Solved, Task
 from sciml.diagnostics.certificate import certificate, missed_features, uncertified, without_bounds
+from sciml.diagnostics.estimated_error import missed
 from sciml.diagnostics.preflight import checked
 from sciml.errors import BaselineError, ProblemError
 from sciml.geometry import Face, OnFaces, draw
@@ -32,6 +33,8 @@ from sciml.solvers.scaling import Sizes, field_sizes, judged_sizes, term_sizes
 
 _METHODS = ("auto", *INTEGRATORS, *FAMILIES)
 _CERTIFIED = 1e-2
+# The relative error of an integration up to which it is a success, as for ``fit``; at least the tolerance.
+_LARGEST = 1e-3
 # Half as many, less one round a ring, still have room for differences at both ends.
 _FEWEST = 24
 
@@ -86,7 +89,9 @@ def baseline(
     Returns:
         A solution like that of ``fit``, without a network in it. ``message`` says how closely the last two grids agree, and
         the order of convergence that was observed; ``history`` has the difference of each grid from the one before. It is a
-        success if they agree to the tolerance and every residual at fresh points is below one per cent of its natural size.
+        success if they agree to the tolerance and every residual at fresh points is below one per cent of its natural size. An
+        integration from given initial values is compared with another by LSODA, or its errors follow from how neighbouring
+        solutions part: more than 1e-3 is no success, nor is more than the tolerance where that is larger.
 
     Raises:
         BaselineError: the problem is none of these, it has too few or too many conditions or such as contradict its equations,
@@ -147,16 +152,17 @@ def baseline(
     misses = [*uncertified(judged, pd.Series(limits)), *overlooked, *without_bounds(found.unknowns)]
     message = found.message
     look = budget.seconds - budget.spent
-    unsure = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), look).why if initial else None
-    if unsure is not None:
-        message += f"; {unsure}"
+    beside = doubt(bound, found.trial, max(1e-3 * tolerance, 1e-13), look) if initial else Doubt()
+    unknown = found.unknowns or (np.isnan(found.error) and not beside.apart) or overlooked
+    errors = {} if unknown else {name: min(beside.apart.get(name, found.error), 1.0) for name in problem.fields}
+    unsure = [] if beside.why is None else [beside.why]
+    unsure += missed(errors, max(tolerance, _LARGEST)) if initial else []
+    message = "; ".join([message, *unsure])
     lost = [str(name) for name, value in residuals["relative"].items() if not np.isfinite(value)]
     if lost:
         message += f"; the residual {lost[0]!r} is not finite at some of the points between"
     else:
         message = "; ".join([message, *misses])
-    unknown = found.unknowns or np.isnan(found.error) or overlooked
-    errors = {} if unknown else dict.fromkeys(problem.fields, min(found.error, 1.0))
     return Solution(
         trial=found.trial,
         problem=problem,
@@ -166,7 +172,7 @@ def baseline(
         unknowns=unknowns_frame(found.unknowns),
         history=found.history,
         residuals=residuals,
-        success=found.success and not misses and unsure is None,
+        success=found.success and not misses and not unsure,
         status="converged" if found.success else "budget",
         message=message,
         nit=found.steps,

@@ -30,6 +30,8 @@ from sciml.problem import Problem
 from sciml.typing import Array
 
 _BESIDE, _AS_LARGE = 1e-7, 1e-2
+# By how much closer another neighbour must begin to be worth it.
+_GAINED = 10.0
 _FORETOLD = 1e-2
 _TIMES = 2000
 # The logarithm of a growth by which any error of double precision is as large as the solution.
@@ -97,13 +99,18 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
     gaps = (np.abs(states[:, 1] - states[:, 0]) / sizes).max(axis=0)
     grown, first, pair = np.log(np.maximum(gaps, 1e-300) / _BESIDE), 0, states
     while len(large := np.flatnonzero(gaps > _AS_LARGE)) and 0 < large[0] < len(gaps) - 1:
-        first += large[0]
+        # Where a neighbour that comes close again, as planets do far from the sun, is closest: at a distance that is soon much
+        # smaller, the next one would be lost in rounding.
+        half = large[0] // 2
+        closest = half + int(gaps[half : large[0] + 1].argmin())
+        chosen = closest if gaps[closest] > _GAINED * _BESIDE else large[0]
+        first += chosen
         # As up to there, where time or numbers do not suffice for another one.
         grown[first:] = grown[first] * (times[first:] - begin) / (times[first] - begin)
         if grown[first] > _LOST:
             break
-        here, beside = pair[:, :, large[0]].T
-        start = np.stack([here, here + _BESIDE / gaps[large[0]] * (beside - here)], axis=1)
+        here, beside = pair[:, :, chosen].T
+        start = np.stack([here, here + _BESIDE / gaps[chosen] * (beside - here)], axis=1)
         try:
             path = trajectory(system, start, end, constants, _CLOSELY, budget, "LSODA", begin=times[first], **options)
         except (IntegrationError, BlowUpError):

@@ -287,3 +287,28 @@ def test_rates_and_values_have_sizes_of_their_own():
     assert path_of(EarthAndMoon()).growth[-1] < math.log(1e3)
     solution = sciml.baseline(EarthAndMoon())
     assert solution.success, solution.message
+
+
+class Grazing(Loop):
+    """A comet: the growth of errors is largest near the sun, and there it is the same in each turn but for a factor."""
+
+    domain = sciml.Interval(t=(0, 20))
+    conditions = [sciml.Initial(x=0.03, y=0.0, x_t=0.0, y_t=math.sqrt(1.97 / 0.03))]
+
+
+@pytest.mark.slow
+def test_neighbours_that_part_and_come_together_in_each_turn_are_no_chaos():
+    found = path_of(Grazing())
+    turns = [float(found.growth[found.times.searchsorted(2 * math.pi * turn + 0.1)]) for turn in (1, 2, 3)]
+    assert max(turns) - min(turns) == pytest.approx(math.log(3.0), abs=0.1)
+    assert sciml.fit(Grazing()).success
+
+
+def test_an_integration_tells_its_error():
+    solution = sciml.baseline(Grazing())
+    times = np.linspace(0.0, 20.0, 300)
+    # Kepler's equation.
+    anomaly = [scipy.optimize.brentq(lambda at, t=t: at - 0.97 * math.sin(at) - t, t - 1.0, t + 1.0, xtol=1e-15) for t in times]
+    true = np.cos(anomaly) - 0.97
+    apart = np.linalg.norm(solution(t=times)["x"] - true) / np.linalg.norm(true)
+    assert apart < 10 * solution.estimated_error["x"] < 1e-2
