@@ -75,8 +75,7 @@ class ClassicalGrids(Strategy):
         work.log.solved(self.name, reached**2, reached, {}, best=reached, most=1)
         reason = f"{'' if best is None else 'nothing else solved it well: '}{found.solver}; {found.message}"
         good = found.success and reached <= _GOOD
-        errors = found.estimated_error
-        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, at_most=errors)
+        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, errors=found.estimated_error)
 
 
 def on_coarse_grids(work: Workspace) -> tuple[Solution | None, str]:

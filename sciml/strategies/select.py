@@ -30,6 +30,11 @@ from sciml.uncertainty.covariance import from_equations
 
 # Degrees of polynomials that show whether constants are determined, and how fast their weights decay.
 _PROBED, _DECAY = {1: 24, 2: 14}, 0.3
+# How large the fields are there, in their sizes: what saturates is seen where they are small.
+_SIZES = (1.0, 1e-2, 1e-4)
+
+# How many degrees may gain nothing where nothing else solves a problem: up to some 1,400 of them.
+_PATIENT = 10
 
 # Of the budget of time, for windows of ordinary differential equations.
 _SHARE = 0.6
@@ -103,19 +108,23 @@ def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any
 def _undetermined(work: Workspace) -> list[str]:
     """Unknown constants that no row sees beside the fields, without measurements, at polynomials of random weights."""
     problem = work.problem
-    if not problem.unknowns or work.measurements is not None or not isinstance(problem.domain, Box) or work.dimension > 2:
+    lost = [] if work.measurements is not None else list(problem.unknowns)
+    if not isinstance(problem.domain, Box) or work.dimension > 2:
         return []
-    generator = np.random.default_rng([work.seed, 8])
-    found = with_polynomials(work.discrete, _PROBED[work.dimension], generator)
-    model = found.trial.model
-    with torch.no_grad():
-        orders = torch.tensor([sum(product) for product in model.basis.products]).to(model.weight)
-        model.weight.copy_(torch.from_numpy(generator.normal(size=model.weight.shape)).to(model.weight) * _DECAY**orders)
-        for value in found.raw.values():
-            # A start of zero may hide a constant that it multiplies.
-            value.add_(generator.uniform(0.05, 0.2))
-    estimates = from_equations(found.objective()).estimates
-    return [name for name, estimate in estimates.items() if math.isinf(estimate.standard_error)]
+    for size in _SIZES if lost else ():
+        generator = np.random.default_rng([work.seed, 8])
+        found = with_polynomials(work.discrete, _PROBED[work.dimension], generator)
+        model = found.trial.model
+        with torch.no_grad():
+            orders = torch.tensor([sum(product) for product in model.basis.products]).to(model.weight)
+            decay = size * _DECAY**orders
+            model.weight.copy_(torch.from_numpy(generator.normal(size=model.weight.shape)).to(model.weight) * decay)
+            for value in found.raw.values():
+                # A start of zero may hide a constant that it multiplies.
+                value.add_(generator.uniform(0.05, 0.2))
+        estimates = from_equations(found.objective()).estimates
+        lost = [name for name in lost if math.isinf(estimates[name].standard_error)]
+    return lost
 
 
 def _named(given: Any, work: Workspace, train: Train) -> Strategy:
@@ -212,6 +221,9 @@ def _serving(work: Workspace) -> list[Strategy]:
     whole = None if late is None else f"its domain is a box, and {late}"
     tiles = serves(Tiles(), alone if in_parts(problem) else whole)
     found += [Tiles()] if tiles else []
+    if work.dimension == 1 and work.linear and not in_time and serves(Spectral(), alone):
+        # Before waves are resolved no degree gains anything, and along one coordinate high ones take a second or two.
+        found.append(Spectral(patience=_PATIENT))
     # Whoever is best by then may be wrong at the corners.
     if not corners and serves(CornerSingular(), alone):
         found.append(CornerSingular(unless_smooth=True))

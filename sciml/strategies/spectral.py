@@ -89,9 +89,11 @@ class Spectral(Strategy):
 
     Args:
         degree: the degree along every coordinate, or one for each; None finds it.
+        patience: how many degrees in turn may gain nothing before higher ones are given up; None, two where residuals are
+            small, and otherwise four. Where solutions oscillate, nothing is gained below some pi for each wave.
 
     Raises:
-        SolverError: degrees that are no positive whole numbers.
+        SolverError: degrees or a patience that are no positive whole numbers.
 
     Example:
         >>> import sciml
@@ -104,8 +106,11 @@ class Spectral(Strategy):
     """
 
     degree: int | tuple[int, ...] | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
+        if self.patience is not None and not (type(self.patience) is int and self.patience > 0):
+            raise SolverError(f"patience must be a positive whole number of degrees; given: {self.patience!r}")
         given = self.degree if isinstance(self.degree, tuple) else (self.degree,)
         if self.degree is not None and not all(
             isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in given
@@ -143,7 +148,7 @@ class Spectral(Strategy):
         self, work: Workspace, begin: DiscreteProblem | None, label: str = ""
     ) -> Iterator[tuple[DiscreteProblem, float]]:
         """Solutions of higher and higher degrees, and their relative residuals, while these fall."""
-        problem, target = work.problem, work.target(_EXACT)
+        problem, target = work.problem, work.target(_EXACT if self.patience is None else ENOUGH)
         held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
         setup = replace(work.discrete, held=held)
         most = _MOST_WEIGHTS[work.linear] / len(problem.fields)
@@ -158,7 +163,7 @@ class Spectral(Strategy):
             reached, before = relative(last), least
             yield last, reached
             least, worse = min(least, reached), worse + 1 if reached > _SPENT * before else 0
-            patience = _SETTLED if before <= _GOOD or reached > _DIVERGES * least else _HOPELESS
+            patience = self.patience or (_SETTLED if before <= _GOOD or reached > _DIVERGES * least else _HOPELESS)
             if self.degree is not None or reached <= target or worse >= patience:
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.

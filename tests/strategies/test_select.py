@@ -1,12 +1,17 @@
 """What fit chooses when nothing is named."""
 
+import math
+
+import numpy as np
 import pytest
+import scipy
 import torch
 from candidates import candidate, workspace
 from conftest import problem_class
 
 import sciml
 from sciml import d
+from sciml.errors import SolverError
 from sciml.solvers.discrete_problem import with_features
 from sciml.strategies import RandomFeatures, SmallNetwork, network, random_features as automatic, search as searching
 from sciml.strategies.prepare import prepare
@@ -280,3 +285,87 @@ def test_a_network_that_does_worse_is_not_taken(monkeypatch):
     assert isinstance(found.discrete.trial.model, sciml.RandomFeatures)
     assert work.log.history[-1]["phase"].startswith("LeastSquares")
     assert any(each.startswith("SmallNetwork: residual") for each in work.choices)
+
+
+class Scattered(sciml.Problem):
+    """Some sixty waves that pass through a medium whose index varies, as a complex field."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["a", "b"]
+    complex_fields = {"u": ("a", "b")}
+    number = 400.0
+
+    @sciml.condition(on=domain.face(x=0))
+    def arrives(self, u, x):
+        return d(u, x) / self.number + 1j * u - 2j
+
+    @sciml.condition(on=domain.face(x=1))
+    def leaves(self, u, x):
+        return d(u, x) / self.number - 1j * math.sqrt(1 + 0.5 * math.sin(3.0)) * u
+
+    @sciml.equation
+    def helmholtz(self, u, x):
+        return d(u, x, x) / self.number**2 + (1 + 0.5 * torch.sin(3 * x)) * u
+
+
+def test_many_waves_along_one_coordinate():
+    """Below some hundreds of degrees none gains anything: grids were taken, 60 times as far off as they were said to be."""
+    number = Scattered.number
+    index = math.sqrt(1 + 0.5 * math.sin(3.0))
+    rates = lambda x, z: [z[1], -(number**2) * (1 + 0.5 * np.sin(3 * x)) * z[0]]  # noqa: E731
+    back = scipy.integrate.solve_ivp(
+        rates, (1, 0), [1 + 0j, 1j * number * index], method="DOP853", rtol=1e-12, atol=1e-12, dense_output=True
+    )
+    value, slope = back.y[:, -1]
+    x = np.linspace(0.0, 1.0, 2001)
+    exact = 2j * number / (slope + 1j * number * value) * back.sol(x)[0]
+    solution = sciml.fit(Scattered())
+    assert solution.success
+    apart = np.linalg.norm(solution(x=x)["u"] - exact) / np.linalg.norm(exact)
+    assert apart < 10 * max(solution.estimated_error.values()) < 1e-7
+    assert not sciml.fit(Scattered(), strategy=sciml.strategies.Spectral()).success
+
+
+@pytest.mark.parametrize("patience", [0, True, 2.0])
+def test_a_patience_is_a_number_of_degrees(patience):
+    with pytest.raises(SolverError, match="positive whole number of degrees"):
+        sciml.strategies.Spectral(patience=patience)
+
+
+def test_grids_tell_their_own_error():
+    grids = sciml.baseline(Scattered())
+    solution = sciml.fit(Scattered(), strategy="ClassicalGrids")
+    assert max(solution.estimated_error.values()) == pytest.approx(max(grids.estimated_error.values()), rel=0.5)
+
+
+class Steered(sciml.Problem):
+    """From rest to rest by the least thrust, which saturates: where fields are not small nothing was seen of ``p``."""
+
+    domain = sciml.Interval(t=(0, 2.2))
+    fields = ["x", "v", "q"]
+    p = sciml.Unknown(-1.0)
+    conditions = [
+        sciml.Dirichlet(x=0.0, v=0.0, on=domain.face(t=0)),
+        sciml.Dirichlet(x=1.0, v=0.0, on=domain.face(t=2.2)),
+    ]
+
+    @sciml.equation
+    def motion(self, x, v, t):
+        return d(x, t) - v
+
+    @sciml.equation
+    def thrust(self, v, q, t):
+        return d(v, t) + torch.tanh(q / 0.02)
+
+    @sciml.equation
+    def costate(self, q, t):
+        return d(q, t) + self.p
+
+
+def test_constants_that_saturation_hides_are_determined():
+    solution = sciml.fit(Steered())
+    assert solution.success
+    t = np.linspace(0, 2.2, 20_001)
+    thrust = -np.tanh(-float(solution.unknowns.loc["p", "estimate"]) * (t - 1.1) / 0.02)
+    way = scipy.integrate.cumulative_simpson(scipy.integrate.cumulative_simpson(thrust, x=t, initial=0), x=t, initial=0)
+    assert way[-1] == pytest.approx(1.0, abs=1e-8)
