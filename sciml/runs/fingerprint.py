@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from sciml.solvers.discrete_problem import blocks_of
 
 _PROBES = 1024
 _DIGITS = 10
+# By what share the sizes of residuals may differ.
+_SAME = 1e-6
 _MOST_TEXT = 200
 _DEEPEST = 8
 _ADDRESS = r" at 0x[0-9a-f]+"
@@ -69,6 +72,25 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name, old, new in _pairs("", before, now)
         if old != new and not (old != old and new != new)
     ]
+
+
+def statement(problem: Problem, constants: Mapping[str, float]) -> dict[str, str]:
+    """What a problem states, constants having these values: the size of every residual for one fixed function."""
+    return _residuals(problem.valued({name: value for name, value in constants.items() if name in problem.unknowns}), None)
+
+
+def contradicted(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Which residuals of two statements are not the same; in the last digits those of two machines may differ."""
+
+    def same(one: str, other: str) -> bool:
+        try:
+            return math.isclose(float(one), float(other), rel_tol=_SAME)
+        except ValueError:
+            return False
+
+    names = [*before, *(name for name in now if name not in before)]
+    one, two = ({name: each.get(name, "") for name in names} for each in (before, now))
+    return [name for name in names if one[name] != two[name] and not same(one[name], two[name])]
 
 
 def versions() -> dict[str, str]:

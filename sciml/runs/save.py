@@ -20,6 +20,7 @@ from sciml.errors import FileError, ProblemError, SciMLError
 from sciml.geometry import domain_from_config
 from sciml.models import BUILT_IN, Components, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
+from sciml.runs.fingerprint import contradicted, statement
 from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
 from sciml.uncertainty.error_bands import FieldCovariance
@@ -64,6 +65,7 @@ def to_record(solution: Solution) -> dict[str, Any]:
             for key, value in trial.state_dict().items()
         },
         "probe": [points, values],
+        "statement": None if solution.problem is None else statement(solution.problem, solution.constants),
         "dtype": str(solution.dtype).removeprefix("torch."),
         "bounds": {key: list(pair) for key, pair in solution.bounds.items()},
         "domain": solution.domain.config,
@@ -133,6 +135,8 @@ def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, 
             f"{path} holds a solution of {record['name']} with coordinates {listed(bounds)} and fields {listed(names)}, "
             f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
         )
+    if problem is not None:
+        _check_problem(path, record, problem)
     frames: dict[str, Any] = {
         key: pd.DataFrame(stored["columns"], index=None if _FRAMES[key] else stored["index"])
         for key, stored in record["frames"].items()
@@ -148,6 +152,22 @@ def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, 
         **frames,
         **plain,
     )
+
+
+def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem) -> None:
+    """Refuse a problem that states something else than the one that was solved, with the constants that were found."""
+    # Older files do not say what was solved; on another domain nothing can be compared.
+    if record.get("statement") is None or problem.domain.config != record["domain"]:
+        return
+    estimates = record["frames"]["unknowns"]
+    constants = dict(zip(estimates["index"], estimates["columns"]["estimate"], strict=True))
+    others = contradicted(record["statement"], statement(problem, constants))
+    if others:
+        raise FileError(
+            f"{path} holds the solution of another problem: {listed(others)} of {type(problem).__name__} "
+            f"{'is' if len(others) == 1 else 'are'} not what {record['name']} stated. Pass the problem as it was fitted, with the "
+            "same constants; load the solution without one; or begin another fit from it, by start="
+        )
 
 
 def _origin(data: Table) -> dict[str, Any]:

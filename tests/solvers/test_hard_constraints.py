@@ -405,7 +405,7 @@ def test_a_saved_solution_refuses_another_problem(tmp_path):
         conditions = [sciml.Initial(u=1.0, u_t=-0.4)]
 
     path = sciml.fit(Oscillator(), sciml.MLP(5), exact=True, solver=sciml.Adam(2)).save(tmp_path / "solution.pt")
-    with pytest.raises(FileError, match="does not fit the problem or model"):
+    with pytest.raises(FileError, match="holds the solution of another problem"):
         sciml.load(path, Slower())
 
 

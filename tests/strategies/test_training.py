@@ -319,6 +319,38 @@ class TestSolution:
         with pytest.raises(FileError, match="not of Other"):
             sciml.load(path, problem=other)
 
+    def test_a_solution_of_other_equations_or_constants_is_refused(self, solution, tmp_path):
+        """It was loaded as a success that did not solve the problem at hand."""
+        path = solution.save(tmp_path / "solution.pt")
+
+        class Faster(Decay):
+            @sciml.equation
+            def decay(self, u, t):
+                return d(u, t) + 2 * u**2
+
+        with pytest.raises(FileError, match=r"holds the solution of another problem: 'decay' of Faster is not what Decay stated"):
+            sciml.load(path, problem=Faster())
+        assert sciml.load(path).success
+
+    def test_constants_that_were_found_are_those_of_the_problem(self, tmp_path):
+        class Cooling(sciml.Problem):
+            domain = sciml.Interval(t=(0, 1))
+            fields = ["u"]
+            k = sciml.Unknown(1.0)
+            conditions = [sciml.Initial(u=1.0)]
+
+            @sciml.equation
+            def decay(self, u, t):
+                return d(u, t) + self.k * u
+
+        t = np.linspace(0, 1, 11)
+        solution = sciml.fit(Cooling(), data={"t": t, "u": np.exp(-2 * t)})
+        path = solution.save(tmp_path / "cooling.pt")
+        # Where the search began makes no difference, and a value does that is another one than was found.
+        assert sciml.load(path, problem=Cooling(k=sciml.Unknown(3.0))).constants == solution.constants
+        with pytest.raises(FileError, match="'decay' of Cooling is not what Cooling stated"):
+            sciml.load(path, problem=Cooling(k=1.0))
+
     def test_pictures_and_text(self, solution):
         assert solution.plot().axes
         assert "success" in repr(solution)
