@@ -165,8 +165,8 @@ def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem) -> N
     if others:
         raise FileError(
             f"{path} holds the solution of another problem: {listed(others)} of {type(problem).__name__} "
-            f"{'is' if len(others) == 1 else 'are'} not what {record['name']} stated. Pass the problem as it was fitted, with the "
-            "same constants; load the solution without one; or begin another fit from it, by start="
+            f"{'is' if len(others) == 1 else 'are'} not what {record['name']} stated. Pass the problem as it was fitted, with "
+            "the same constants; load the solution without one; or begin another fit from it, by start="
         )
 
 
