@@ -20,6 +20,10 @@ from sciml.models.one_graph import one_graph
 from sciml.typing import Array, MultiIndex
 
 
+# From what degree on derivatives of polynomials are sums of others, and no longer products with a matrix.
+_BY_SUMS = 64
+
+
 def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
     r"""Derivatives of :math:`T_0, \dots, T_n` at points ``(m,)`` from order zero to ``highest``, each ``(m, n + 1)``."""
     if one_graph():
@@ -31,12 +35,25 @@ def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
         found = [torch.stack(columns[: degree + 1], dim=1)]
     # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
     number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
+    if degree > _BY_SUMS:
+        for _ in range(highest):
+            found.append(_summed(found[-1], number))
+        return found
     below = number[None, :] - number[:, None]
     twice = torch.where(number[:, None] > 0, 2 * number[None, :], number[None, :])
     slope = torch.where((below > 0) & (below % 2 == 1), twice, torch.zeros_like(below))
     for _ in range(highest):
         found.append(found[-1] @ slope)
     return found
+
+
+def _summed(values: Tensor, number: Tensor) -> Tensor:
+    """The same slopes by sums of every other function: one pass, where a matrix takes one for each degree."""
+    halved, sums = torch.cat([values[:, :1] / 2, values[:, 1:]], dim=1), torch.zeros_like(values)
+    for first in (0, 1):
+        following = sums[:, first + 1 :: 2]
+        following.copy_(halved[:, first::2].cumsum(1)[:, : following.shape[1]])
+    return 2 * number * sums
 
 
 def _doubled(x: Tensor, degree: int) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from sciml.baselines.waves import unresolved, wave_number
 from sciml.data.memory import free_bytes
 from sciml.diagnostics.certificate import missed_features
 from sciml.diagnostics.well_posedness import warn_of_conditions
@@ -284,6 +285,12 @@ class Workspace:
         return self.problem.system.linear(self.discrete.train, self.discrete.sizes)
 
     @cached_property
+    def waves(self) -> float:
+        """The largest wave number of what passes through the domain of a linear problem at rest in one coordinate, or 0."""
+        alone = self.dimension == 1 and self.problem.time is None and not self.problem.unknowns
+        return wave_number(self.problem) if alone and self.linear else 0.0
+
+    @cached_property
     def discrete(self) -> DiscreteProblem:
         """The discrete problem with as many points as the largest number of features or polynomials needs."""
         return self.prepared(RandomFeatures(), most_points(self.dimension), exact=False)
@@ -364,7 +371,7 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
         before, last, said = best, None, len(work.choices)
         try:
             for found in way.candidates(work if way.dense else work.on_cpu, before):
-                last = _seen(found)
+                last = _seen(found, work.waves)
                 best = last if before is None or last.rank <= before.rank else before
                 if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(_reached(way, last))
@@ -381,12 +388,13 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
     return best
 
 
-def _seen(found: Candidate) -> Candidate:
-    """A candidate, which does not solve the problem where it misses narrow features of its data."""
+def _seen(found: Candidate, waves: float) -> Candidate:
+    """A candidate, which does not solve the problem where it misses narrow features of its data, or waves of such a number."""
     if found.status in STOPPED or not found.solved:
         return found
     made = found.discrete
     said = next(missed_features(made.rows, made.fresh, {**made.scales, **made.natural}, made.narrow), "")
+    said = said or unresolved(waves, made.trial)
     return found if not said else replace(found, accepted=False, solved=False, sufficient=False, doubt=said)
 
 

@@ -33,9 +33,6 @@ _PROBED, _DECAY = {1: 24, 2: 14}, 0.3
 # How large the fields are there, in their sizes: what saturates is seen where they are small.
 _SIZES = (1.0, 1e-2, 1e-4)
 
-# How many degrees may gain nothing where nothing else solves a problem: up to some 1,400 of them.
-_PATIENT = 10
-
 # Of the budget of time, for windows of ordinary differential equations.
 _SHARE = 0.6
 
@@ -221,9 +218,6 @@ def _serving(work: Workspace) -> list[Strategy]:
     whole = None if late is None else f"its domain is a box, and {late}"
     tiles = serves(Tiles(), alone if in_parts(problem) else whole)
     found += [Tiles()] if tiles else []
-    if work.dimension == 1 and work.linear and not in_time and serves(Spectral(), alone):
-        # Before waves are resolved no degree gains anything, and along one coordinate high ones take a second or two.
-        found.append(Spectral(patience=_PATIENT))
     # Whoever is best by then may be wrong at the corners.
     if not corners and serves(CornerSingular(), alone):
         found.append(CornerSingular(unless_smooth=True))

@@ -34,6 +34,8 @@ _EXACT = 1e-11
 _GOOD = 1e-4
 _STEPS = 12
 _MOST_WEIGHTS = {True: 2600, False: 2000}
+# For waves that are known to be there: how many weights at most, how far beyond the fewest, which residual will do.
+_MOST_OF_WAVES, _BEYOND, _EXACT_WAVES = 4000, 10.0, 1e-9
 _SETTLED = 2
 _HOPELESS = 4
 # Residuals so many times the least, with no gain twice: higher degrees only oscillate more.
@@ -57,6 +59,14 @@ class Degrees:
         found, count = wave_columns(problem), len(problem.coordinates)
         degree = _FIRST[count]
         return cls(tuple(degree // 2 if column in found else degree for column in range(count)), found)
+
+    @classmethod
+    def of_waves(cls, problem: Problem, number: float) -> Degrees:
+        """Those that resolve waves of a number along one coordinate: pi for each, and so many more that errors vanish."""
+        first, (half,) = cls.first(problem), problem.domain.half_widths.values()
+        fewest = number * half / (math.pi if first.waves else 1.0)
+        # As a Bessel function of that argument does beyond this order.
+        return replace(first, now=(math.ceil(fewest + _BEYOND * fewest ** (1 / 3)) + first.now[0],))
 
     def raised(self, tails: Sequence[float], fraction: float = _LOW, most: float = math.inf) -> Degrees | None:
         """Higher ones along the coordinates that are resolved worst, with at most so many weights; None if that is too few."""
@@ -89,11 +99,9 @@ class Spectral(Strategy):
 
     Args:
         degree: the degree along every coordinate, or one for each; None finds it.
-        patience: how many degrees in turn may gain nothing before higher ones are given up; None, two where residuals are
-            small, and otherwise four. Where solutions oscillate, nothing is gained below some pi for each wave.
 
     Raises:
-        SolverError: degrees or a patience that are no positive whole numbers.
+        SolverError: degrees that are no positive whole numbers.
 
     Example:
         >>> import sciml
@@ -106,11 +114,8 @@ class Spectral(Strategy):
     """
 
     degree: int | tuple[int, ...] | None = None
-    patience: int | None = None
 
     def __post_init__(self) -> None:
-        if self.patience is not None and not (type(self.patience) is int and self.patience > 0):
-            raise SolverError(f"patience must be a positive whole number of degrees; given: {self.patience!r}")
         given = self.degree if isinstance(self.degree, tuple) else (self.degree,)
         if self.degree is not None and not all(
             isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in given
@@ -148,11 +153,14 @@ class Spectral(Strategy):
         self, work: Workspace, begin: DiscreteProblem | None, label: str = ""
     ) -> Iterator[tuple[DiscreteProblem, float]]:
         """Solutions of higher and higher degrees, and their relative residuals, while these fall."""
-        problem, target = work.problem, work.target(_EXACT if self.patience is None else ENOUGH)
+        problem, target = work.problem, work.target(_EXACT)
         held = tuple(part_of(block, _HELD, work.dimension) for block in work.discrete.held)
         setup = replace(work.discrete, held=held)
         most = _MOST_WEIGHTS[work.linear] / len(problem.fields)
         degrees: Degrees | None = Degrees.first(problem)
+        if work.waves and (shortest := Degrees.of_waves(problem, work.waves)).weights * len(problem.fields) <= _MOST_OF_WAVES:
+            # Below, no degree gains anything; each further one takes long.
+            degrees, most, target = shortest, max(most, shortest.weights), max(target, _EXACT_WAVES)
         if self.degree is not None:
             fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
             degrees = Degrees(fixed, wave_columns(problem))
@@ -163,7 +171,7 @@ class Spectral(Strategy):
             reached, before = relative(last), least
             yield last, reached
             least, worse = min(least, reached), worse + 1 if reached > _SPENT * before else 0
-            patience = self.patience or (_SETTLED if before <= _GOOD or reached > _DIVERGES * least else _HOPELESS)
+            patience = _SETTLED if before <= _GOOD or reached > _DIVERGES * least else _HOPELESS
             if self.degree is not None or reached <= target or worse >= patience:
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.

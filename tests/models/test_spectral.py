@@ -14,6 +14,7 @@ from sciml.errors import ModelError
 from sciml.geometry import Face, Interior, OnFaces, Opposite, PointSet, clustered, draw
 from sciml.jets import AutogradJets, TaylorJets
 from sciml.models import Scaled, Spectral
+from sciml.models.bases import chebyshev
 from sciml.solvers.discrete_problem import layout_of, wave_columns
 from sciml.solvers.gauss_newton import factorised
 from sciml.strategies.prepare import prepare
@@ -283,3 +284,15 @@ def test_a_condition_on_one_end_of_a_wave_gets_its_points():
     face = layout.draw(OnFaces((Face("x", "lower"),)), Held.domain, draws)
     assert len(face.points[0]) >= 9
     assert len(layout.draw(Opposite("x"), Held.domain, draws).points[0]) == 2
+
+
+def test_derivatives_of_high_degrees():
+    """By sums of every other polynomial, as by a matrix: at the end they are powers of the degree."""
+    ends = torch.tensor([-1.0, 0.3, 1.0], dtype=torch.float64)
+    values, slopes, curvatures = chebyshev(ends, 300, 2)
+    n = torch.arange(301, dtype=torch.float64)
+    assert torch.allclose(values[1], (n * math.acos(0.3)).cos(), rtol=0, atol=1e-12)
+    assert torch.allclose(slopes[2], n**2, rtol=1e-13)
+    assert torch.allclose(slopes[0], n**2 * (-1) ** (n + 1), rtol=1e-13)
+    assert torch.allclose(slopes[1], n * (n * math.acos(0.3)).sin() / math.sqrt(1 - 0.09), rtol=0, atol=1e-10)
+    assert torch.allclose(curvatures[2], n**2 * (n**2 - 1) / 3, rtol=1e-13)

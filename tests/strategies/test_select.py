@@ -323,13 +323,29 @@ def test_many_waves_along_one_coordinate():
     assert solution.success
     apart = np.linalg.norm(solution(x=x)["u"] - exact) / np.linalg.norm(exact)
     assert apart < 10 * max(solution.estimated_error.values()) < 1e-7
-    assert not sciml.fit(Scattered(), strategy=sciml.strategies.Spectral()).success
 
 
-@pytest.mark.parametrize("patience", [0, True, 2.0])
-def test_a_patience_is_a_number_of_degrees(patience):
-    with pytest.raises(SolverError, match="positive whole number of degrees"):
-        sciml.strategies.Spectral(patience=patience)
+class Radiated(Scattered):
+    """Waves as short as that: their absence, with layers at the ends, was a success."""
+
+    number = 1000.0
+
+    @sciml.condition(on=Scattered.domain.face(x=1))
+    def leaves(self, u, x):
+        return d(u, x) / self.number - 1j * u
+
+    @sciml.equation
+    def helmholtz(self, u, x):
+        return d(u, x, x) / self.number**2 + u
+
+
+def test_what_resolves_no_wave_is_no_success():
+    solution, x = sciml.fit(Radiated()), np.linspace(0.0, 1.0, 2001)
+    assert solution.success
+    assert np.abs(solution(x=x)["u"] - np.exp(1j * 1000 * x)).max() < 1e-7
+    coarse = sciml.fit(Radiated(), strategy=sciml.strategies.Spectral(183))
+    assert not coarse.success
+    assert "waves as short as 0.0063, which pass through the domain" in coarse.message
 
 
 def test_grids_tell_their_own_error():
