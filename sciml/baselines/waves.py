@@ -64,6 +64,6 @@ def unresolved(number: float, trial: nn.Module) -> str:
     if number <= finest:
         return ""
     return (
-        f"its equations have waves as short as {2 * math.pi / number:.2g}, which pass through the domain, and the trial function "
-        f"resolves none shorter than {2 * math.pi / finest:.2g}: it may miss them altogether"
+        f"its equations have waves as short as {2 * math.pi / number:.2g}, which pass through the domain, and the trial "
+        f"function resolves none shorter than {2 * math.pi / finest:.2g}: it may miss them altogether"
     )

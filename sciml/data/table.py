@@ -307,7 +307,8 @@ def _column(name: str, given: Any, source: str, missing: str) -> Array:
         raise DataError(f"{source}: column {name!r} holds {raw.dtype}, not numbers; convert it first")
     if raw.ndim != 1:
         raise DataError(f"{source}: column {name!r} has shape {raw.shape}; expected one dimension")
-    values = raw.astype(np.float64)
+    # A value under a mask, as netCDF4 has them, is none.
+    values: Array = np.ma.filled(np.ma.array(given, dtype=np.float64, copy=True), np.nan)
     check_finite(source, name, values, missing)
     values.setflags(write=False)
     return values
@@ -322,5 +323,5 @@ def check_finite(source: str, name: str, values: Array, missing: str, rows: Arra
         raise DataError(
             f"{source}: column {name!r} has {int(bad.sum())} value(s) that are not finite{piece}, the first in row {row} "
             f"({values[first]}); remove these rows"
-            + ("" if np.isinf(values).any() else ", or pass missing='mask' to skip them")
+            + ("" if np.isinf(values).any() else ", or skip them by sciml.Table(..., missing='mask')")
         )

@@ -38,7 +38,7 @@ def _finite(name: str, value: Any) -> Tensor:
         raise ProblemError(f"the coordinate {name!r} is not an array of numbers: {error}") from error
     if array.dtype.kind not in "biuf":
         raise ProblemError(f"the coordinate {name!r} must hold real numbers; given: {array.dtype} ({value!r})")
-    bad = int((~np.isfinite(array)).sum())
+    bad = int((~np.isfinite(array) | np.ma.getmask(value)).sum())
     if bad:
         raise ProblemError(f"the coordinate {name!r} has {bad} value(s) that are not finite")
     return torch.from_numpy(array.astype(np.float64))

@@ -19,7 +19,6 @@ from sciml.errors import ModelError, ProblemError
 from sciml.models.one_graph import one_graph
 from sciml.typing import Array, MultiIndex
 
-
 # From what degree on derivatives of polynomials are sums of others, and no longer products with a matrix.
 _BY_SUMS = 64
 

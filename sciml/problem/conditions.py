@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,10 +56,12 @@ def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
                     f"the target function of {what} asks for {name!r}; it may ask for the coordinates "
                     f"{listed(coordinates)} and for self.{nearest(name, coordinates)}"
                 )
-    elif not isinstance(target, int | float | Tensor):
+    elif not isinstance(target, numbers.Real | Tensor):
         raise ProblemError(
             f"the target of {what} must be a number or a function of coordinates; given: {type(target).__name__}"
         )
+    elif not bool(torch.as_tensor(target).isfinite().all()):
+        raise ProblemError(f"the target of {what} must be finite; given: {target}")
 
 
 def checked_region(what: str, on: object) -> Region:

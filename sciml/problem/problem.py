@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -124,7 +125,7 @@ class Problem:
                     f"domain= must be a domain with the coordinates {listed(self.domain.coordinates)} in this order; "
                     f"given: {value!r}"
                 )
-            if name != "domain" and not isinstance(value, int | float | Unknown | Tensor | type(getattr(self, name))):
+            if name != "domain" and not isinstance(value, numbers.Real | Unknown | Tensor | type(getattr(self, name))):
                 raise ProblemError(
                     f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
                     f"{value!r}"

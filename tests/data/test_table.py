@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import sciml
-from sciml.errors import DataError
+from sciml.errors import DataError, ProblemError
+from sciml.geometry.coordinates import points_from
 
 
 @pytest.mark.parametrize(
@@ -19,12 +20,23 @@ from sciml.errors import DataError
         ({"t": [[1.0]]}, "one dimension"),
         ({"t": [0.0, np.nan]}, "1 value.* not finite, the first in row 1 .*missing='mask'"),
         ({"t": [0.0, np.inf]}, "not finite"),
+        ({"t": np.ma.array([0.0, -9999.0], mask=[False, True])}, "1 value.* not finite, the first in row 1 .*missing='mask'"),
         (pd.DataFrame([[1, 2]], columns=["u", "u"]), "more than once"),
     ],
 )
 def test_bad_tables_are_refused(columns, words):
     with pytest.raises(DataError, match=words):
         sciml.Table(columns)
+
+
+def test_what_is_under_a_mask_is_missing():
+    """It was fitted, evaluated at and interpolated."""
+    masked = np.ma.array([0.0, -9999.0, 2.0], mask=[False, True, False])
+    assert np.isnan(sciml.Table({"t": masked}, missing="mask")["t"]).tolist() == [False, True, False]
+    with pytest.raises(DataError, match=r"is nan at x = 1; 1 of its values"):
+        sciml.data.GridField({"x": np.arange(3.0)}, masked, order=1)
+    with pytest.raises(ProblemError, match=r"'t' has 1 value\(s\) that are not finite"):
+        points_from({"t": masked}, ["t"])
 
 
 def test_a_table_is_a_copy_and_read_only():

@@ -52,6 +52,8 @@ BOX = sciml.Box(x=(0, 1), t=(0, 1))
         ({"conditions": [sciml.Initial(v=0.0)]}, "Initial names 'v'; it may name 'u', 'u_t'"),
         ({"conditions": [sciml.Initial(u=lambda y: y)]}, "asks for 'y'; it may ask for the coordinates 'x', 't'"),
         ({"conditions": [sciml.Initial(u="zero")]}, "must be a number or a function"),
+        ({"conditions": [sciml.Initial(u=float("nan"))]}, "the target of Initial.* must be finite; given: nan"),
+        ({"conditions": [sciml.Dirichlet(u=torch.tensor(float("inf")), on=BOX.boundary)]}, "must be finite; given: inf"),
         ({"conditions": [sciml.Dirichlet(v=0.0, on=BOX.boundary)]}, "Dirichlet names 'v'; fields: 'u'"),
         ({"conditions": [sciml.Periodic("y")]}, "Periodic names the coordinate 'y'"),
         ({"conditions": [sciml.Periodic("x", "v")]}, "'v'"),
@@ -61,6 +63,11 @@ def test_fault_51_wrong_names_are_refused_by_the_class(members, words):
     """A wrong name is refused when the class is defined, with the right ones."""
     with pytest.raises(ProblemError, match=words):
         define(**members)
+
+
+def test_numbers_of_numpy_are_numbers():
+    define(conditions=[sciml.Initial(u=np.int64(1)), sciml.Dirichlet(u=np.float32(0.5), on=BOX.faces("x"))])
+    assert Decay(rate=np.int64(3)).rate == Decay(rate=np.float32(3.0)).rate == 3
 
 
 def test_star_arguments_name_nothing():

@@ -11,7 +11,6 @@ from conftest import problem_class
 
 import sciml
 from sciml import d
-from sciml.errors import SolverError
 from sciml.solvers.discrete_problem import with_features
 from sciml.strategies import RandomFeatures, SmallNetwork, network, random_features as automatic, search as searching
 from sciml.strategies.prepare import prepare
