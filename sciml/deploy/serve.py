@@ -64,7 +64,7 @@ def app(solution: "Solution", *, token: str | None = None, points: int = 100_000
 
     @contextlib.asynccontextmanager
     async def living(_: "FastAPI") -> AsyncIterator[None]:
-        worker = asyncio.create_task(batches.work())
+        worker, batches.working = asyncio.create_task(batches.work()), True
         yield
         # What was asked before is answered.
         await batches.end()
@@ -122,6 +122,8 @@ def app(solution: "Solution", *, token: str | None = None, points: int = 100_000
             raise HTTPException(
                 422, f"{int(outside.sum())} of {len(asked)} points lie outside the domain, whose bounds are {bounds}"
             )
+        if not batches.working:
+            raise HTTPException(503, "the application was not started, or has ended: run its lifespan, as `with TestClient(app)`")
         values = await batches.answer(asked, names)
         wanted = request.headers.get("accept", "").split(",")[0].split(";")[0].strip().lower()
         kind = wanted if wanted in (_JSON, _NUMPY, _ARROW) else sent
@@ -171,6 +173,7 @@ class _Batches:
     def __init__(self, solution: "Solution", in_thread: Any) -> None:
         self._solution, self._in_thread = solution, in_thread
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.working = False
 
     async def answer(self, points: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
         found: asyncio.Future[dict[str, np.ndarray]] = asyncio.get_running_loop().create_future()
@@ -189,6 +192,8 @@ class _Batches:
             while not self._queue.empty():
                 waiting.append(self._queue.get_nowait())
             ended = None in waiting
+            # What came together with the end is answered.
+            self.working = not ended
             by_names: dict[tuple[str, ...], list[Any]] = {}
             for each in waiting:
                 if each is not None:

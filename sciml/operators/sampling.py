@@ -44,8 +44,8 @@ def sample(
     """Training pairs of an operator: inputs drawn from a family, and the solutions of their problems on a grid.
 
     Sample i is drawn from a generator of its own, so the same seed gives the same samples whatever ``count`` and ``workers``
-    are. With ``out`` every solved sample is on disk at once, in ``<out>.parts``; the same call after a crash goes on, and a
-    larger ``count`` adds to what is there.
+    are. With ``out`` every solved sample is on disk at once, in ``<out>.parts``, until all of them are in one file: after a
+    crash the same call goes on, with a larger ``count`` too.
 
     Args:
         family: the problems.

@@ -38,6 +38,21 @@ def client(heat):
             yield client
 
 
+def test_an_application_that_was_not_started_says_so(heat):
+    """A request waited for ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from fastapi.testclient import TestClient
+
+        served = app(heat)
+        body = {"points": {"x": 0.5, "t": 0.2}}
+        found = TestClient(served).post("/evaluate", json=body)
+        assert (found.status_code, "was not started" in found.text) == (503, True)
+        with TestClient(served) as client:
+            assert client.post("/evaluate", json=body).status_code == 200
+        assert TestClient(served).post("/evaluate", json=body).status_code == 503
+
+
 def test_values_and_derivatives_as_json_numpy_and_arrow(client, heat):
     x, t = np.linspace(0.1, 0.9, 5), np.full(5, 0.2)
     expected = heat(x=x, t=t, derivatives=["u_x"])
