@@ -123,7 +123,7 @@ def app(solution: "Solution", *, token: str | None = None, points: int = 100_000
                 422, f"{int(outside.sum())} of {len(asked)} points lie outside the domain, whose bounds are {bounds}"
             )
         if not batches.working:
-            raise HTTPException(503, "the application was not started, or has ended: run its lifespan, as `with TestClient(app)`")
+            raise HTTPException(503, "the application was not started, or has ended: run its lifespan, `with TestClient(app)`")
         values = await batches.answer(asked, names)
         wanted = request.headers.get("accept", "").split(",")[0].split(";")[0].strip().lower()
         kind = wanted if wanted in (_JSON, _NUMPY, _ARROW) else sent

@@ -502,7 +502,12 @@ class _Refinements:
             return ""
         (_, first), (change, _), *_ = self.residuals
         smallest, least = map(min, zip(*self.residuals[1:], strict=True))
-        if not max(_SLOW, self.change, first / _STALLS) <= least < math.inf or smallest < _AS_MUCH * change:
+        # Changes that fell and came to rest say nothing, unless they are small beside residuals and still no solution.
+        rests = self.idle > 0 and _CHANGED < self.change <= least / _SETTLES
+        fell = smallest < _AS_MUCH * change and not rests
+        # Where they rest the first tiles are too few to compare with.
+        from_first = 0.0 if rests else first / _STALLS
+        if fell or not max(_SLOW, self.change, from_first) <= least < math.inf:
             return ""
         return f"residuals stay at {least:.1e} of their natural size whatever the tiles: {_CONTRADICTS}"
 

@@ -305,6 +305,23 @@ def test_where_neither_residuals_nor_changes_ever_fell_nothing_is_solved(changes
     assert refined.never_solved(singular=False) == ""
 
 
+@pytest.mark.parametrize(
+    ("changes", "residuals", "idle", "told"),
+    [
+        ((2.7e-2, 2.3e-3, 3.3e-3), (0.146, 0.037, 0.045, 0.104), 1, True),
+        # They still fall.
+        ((2.7e-2, 3.3e-3, 2.3e-3), (0.146, 0.037, 0.045, 0.104), 0, False),
+        # They are no smaller than residuals, or as small as a solution's.
+        ((2.7e-2, 2.3e-3, 4.3e-3), (0.146, 0.037, 0.045, 0.104), 1, False),
+        ((2.7e-2, 2.3e-4, 3.3e-4), (0.146, 0.037, 0.045, 0.104), 1, False),
+    ],
+)
+def test_changes_that_rest_far_below_residuals_are_no_solution(changes, residuals, idle, told):
+    """Fluxes of a ring that differ by three hundredths were a solution that is a little too far off."""
+    refined = _Refinements(residuals=[*zip((math.inf, *changes), residuals, strict=True)], change=changes[-1], idle=idle)
+    assert ("contradict" in refined.never_solved(singular=False)) == told
+
+
 def test_sources_and_fluxes_that_differ_by_a_hundredth_are_told():
     class Heated(sciml.Problem):
         domain = sciml.Disk((0, 0), 1)
