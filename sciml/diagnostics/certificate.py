@@ -39,6 +39,9 @@ _MISSED = 1e-2
 # Points of each place on which a fit is judged that was interrupted, or whose time was over before it was solved.
 _FEW = 200
 
+# How soon after the start, of all time, a field has leapt that equations determine; how far, and what others may move.
+_AT_ONCE, _LEAPS, _SMOOTHLY = 1e-3, 1e-2, 1e-3
+
 
 def certificate(rows: ResidualSystem, blocks: Sequence[Collocation], scales: Mapping[str, float]) -> pd.DataFrame:
     """The size of every residual at the points of some blocks."""
@@ -128,7 +131,7 @@ class Certificate:
             *_undetermined(self),
             *_drifting(self),
             *_at_bounds(self),
-            *([] if self.hurried else [*_overfit(self), *_jumping(self)]),
+            *([] if self.hurried else [*_overfit(self), *_jumping(self), *_leaping(self)]),
         ]
 
     @property
@@ -329,3 +332,36 @@ def _jumping(issued: Certificate) -> Iterator[str]:
     rows = issued.setup.rows
     for name, place, share in jumps_differentiated(rows.problem, rows):
         yield f"{name!r} {jump_differentiated(place, share)}; state a field on each part and what holds on their interface"
+
+
+def _leaping(issued: Certificate) -> Iterator[str]:
+    """Consistent initial values: fields without a rate that leap from theirs at once, while those with one do not.
+
+    Reference: U. M. Ascher and L. R. Petzold, Computer Methods for Ordinary Differential Equations and Differential-Algebraic
+    Equations, SIAM 1998, section 9.1.
+    """
+    problem, trial = issued.setup.problem, issued.setup.trial
+    if problem.time is None or len(problem.coordinates) > 1:
+        return
+    orders = torch.tensor([problem.order(name, problem.time) for name in problem.fields])
+    given = {term.prescription.field for term in problem.terms() if term.prescription is not None}
+    alone = [number for number, name in enumerate(problem.fields) if name in given and not orders[number]]
+    if not alone or not bool(orders.any()):
+        return
+    begin, end = problem.domain.bounds[problem.time]
+    like = next(iter([*trial.buffers(), *trial.parameters()]))
+    shares = torch.cat([torch.arange(4) * _AT_ONCE, torch.linspace(0, 1, 200)]).to(like)
+    with torch.no_grad():
+        values = trial(begin + (end - begin) * shares[:, None]).cpu().double()
+    first, *near = values[:4]
+    # From beside the start a parabola leads back to it.
+    gaps = (first - (3 * near[0] - 3 * near[1] + near[2])).abs() / values.abs().amax(0).clamp_min(1e-300)
+    if float(gaps[orders > 0].max()) > _SMOOTHLY:
+        return
+    for number in alone:
+        if gaps[number] > _LEAPS:
+            name = problem.fields[number]
+            yield (
+                f"{name!r} leaps from its initial value at once, while fields with a rate do not: the equations contain no rate of "
+                f"it and determine it then, too; leave its initial value out, or give it the one that follows"
+            )

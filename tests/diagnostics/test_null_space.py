@@ -625,3 +625,52 @@ def test_that_all_fields_are_zero_is_said():
     solution = sciml.fit(Cycle())
     assert not solution.success
     assert "do not determine period: all fields are zero" in solution.message
+
+
+class Constrained(sciml.Problem):
+    """Index two: the rate of x is y, and x is the cosine, so that y begins at zero."""
+
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["x", "y"]
+    conditions = [sciml.Initial(x=1.0, y=0.0)]
+
+    @sciml.equation
+    def rate(self, x, y, t):
+        return d(x, t) - y
+
+    @sciml.equation
+    def law(self, x, t):
+        return x - torch.cos(t)
+
+
+class Contradicted(Constrained):
+    conditions = [sciml.Initial(x=1.0, y=1.0)]
+
+
+@pytest.mark.slow
+def test_an_initial_value_that_equations_determine_otherwise_is_told():
+    """The field leapt within a millionth of the time, and was a success."""
+    assert sciml.fit(Constrained()).success
+    solution = sciml.fit(Contradicted())
+    assert not solution.success
+    assert "'y' leaps from its initial value at once, while fields with a rate do not" in solution.message
+
+
+class Discharged(sciml.Problem):
+    """A current that follows the charge, and falls with it in a thousandth of the time."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["q", "i"]
+    conditions = [sciml.Initial(q=1.0, i=-1000.0)]
+
+    @sciml.equation
+    def charge(self, q, i, t):
+        return d(q, t) - i
+
+    @sciml.equation
+    def law(self, q, i, t):
+        return i + 1000 * q
+
+
+def test_a_layer_of_all_fields_is_no_leap():
+    assert "leaps" not in sciml.fit(Discharged()).message
