@@ -41,7 +41,9 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _console = Console()
 
 # What the record of a run keeps of ``sciml fit``, so that it can be resumed.
-_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver", "data", "points")
+_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver", "data", "points", "seconds", "sep")
+# What runs of earlier versions do not name.
+_LATER = ("seconds", "sep")
 
 # Solvers that the command line knows.
 _SOLVERS = {each.__name__: each for each in (Adam, LBFGS, SSBroyden, LeastSquares, GaussNewton)}
@@ -56,6 +58,8 @@ File = Annotated[
 ]
 
 Data = Annotated[str | None, typer.Option(help="A file of measurements (CSV, HDF5, Parquet, NetCDF, MATLAB).")]
+
+Sep = Annotated[str | None, typer.Option(help="What separates the columns of a CSV file.")]
 
 Out = Annotated[Path | None, typer.Option(help="Where to write; runs/<file name> when not given.")]
 
@@ -96,6 +100,8 @@ def fit(
     distributed: Annotated[int, typer.Option(help="Processes that share the rows of a fit by --solver.")] = 1,
     data: Data = None,
     points: Annotated[int | None, typer.Option(help="The number of points inside.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="The budget of time.")] = None,
+    sep: Sep = None,
     out: Out = None,
 ) -> None:
     """Fit the problem in FILE and write summary.json, solution.pt and fit.png; sciml resume continues it."""
@@ -104,7 +110,8 @@ def fit(
     name, kind = gallery.split(file)
     place = str(Path(name).resolve()) if Path(name).exists() else name
     file = place if kind is None else f"{place}:{kind}"
-    values = (file, model, dtype, device, seed, every, solver, None if data is None else str(Path(data).resolve()), points)
+    measured = None if data is None else str(Path(data).resolve())
+    values = (file, model, dtype, device, seed, every, solver, measured, points, seconds, sep)
     directory = out or Path("runs") / Path(name).stem
     _fit(dict(zip(_COMMAND, values, strict=True)), directory, resume=resume, profiled=profile)
 
@@ -121,7 +128,7 @@ def resume(directory: Annotated[Path, typer.Argument(help="The directory of a ru
             f"the fit in {directory} was called from Python: call it again the same way, fit(..., out={str(directory)!r}, "
             "resume=True)"
         )
-    missing = [name for name in _COMMAND if name not in command]
+    missing = [name for name in _COMMAND if name not in (*command, *_LATER)]
     if missing:
         raise FileError(f"{directory / RECORD} is damaged: its command lacks {listed(missing)}")
     _fit(command, directory, resume=True)
@@ -134,6 +141,11 @@ def _launched(processes: int) -> int:
     # One thread each, unless somebody has said otherwise: the launcher would warn of it.
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     return subprocess.call([*launcher, "-m", "sciml.cli", *sys.argv[1:]], env=environment)
+
+
+def _read(path: str | None, sep: str | None) -> Any:
+    """A file of measurements, if one is named."""
+    return None if path is None else read(path, **({} if sep is None else {"sep": sep}))
 
 
 def _compared(problem: Problem, solution: Solution, run: RunDirectory, data: Table | None) -> None:
@@ -163,9 +175,10 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool, profiled: bo
     opened = RunDirectory(directory, command=command) if process_group.first() else contextlib.nullcontext(directory)
     with opened as run:
         how: dict[str, Any] = {
-            "data": None if command["data"] is None else read(command["data"]),
+            "data": _read(command["data"], command.get("sep")),
             "solver": None if solver is None else parse_solvers(solver),
             "points": command["points"],
+            "seconds": command.get("seconds"),
             "dtype": getattr(torch, dtype),
             "device": command["device"],
             "seed": command["seed"],
@@ -193,11 +206,12 @@ def baseline(
     file: File,
     tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6,
     data: Data = None,
+    sep: Sep = None,
     out: Out = None,
 ) -> None:
     """Solve the problem in FILE by SciPy."""
     problem = _problem(file)
-    solution = run_baseline(problem, None if data is None else read(data), tolerance=tolerance)
+    solution = run_baseline(problem, _read(data, sep), tolerance=tolerance)
     _show(solution, None)
     if out is not None:
         with RunDirectory(out) as run:

@@ -60,7 +60,7 @@ class GridField:
         self.name, self.order, self.beyond = name, order, beyond
         self.nodes = {key: np.asarray(nodes, dtype=float) for key, nodes in axes.items()}
         # What is under a mask is no value.
-        self.values = np.ma.filled(np.ma.array(values, dtype=float), np.nan)
+        self.values: Array = np.ma.filled(np.ma.array(values, dtype=float), np.nan)
         if order not in (1, 3, 5):
             raise DataError(f"{name}: order must be 1, 3 or 5; given: {order!r}")
         if beyond not in ("error", "nearest"):

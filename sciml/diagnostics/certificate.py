@@ -362,6 +362,6 @@ def _leaping(issued: Certificate) -> Iterator[str]:
         if gaps[number] > _LEAPS:
             name = problem.fields[number]
             yield (
-                f"{name!r} leaps from its initial value at once, while fields with a rate do not: the equations contain no rate of "
-                f"it and determine it then, too; leave its initial value out, or give it the one that follows"
+                f"{name!r} leaps from its initial value at once, while fields with a rate do not: the equations contain no "
+                "rate of it and determine it then, too; leave its initial value out, or give it the one that follows"
             )

@@ -112,7 +112,13 @@ def miscounted(problem: Problem, measured: bool = False) -> list[str]:
 
 
 def lacking(problem: Problem) -> list[str]:
-    """A sentence for every side and coordinate on which conditions are missing, or for every level that nothing gives."""
+    """A sentence for every side and coordinate on which conditions are missing, or for every level that nothing gives.
+
+    Where equations are missing, no conditions stand in for them.
+    """
+    count, fields = len(problem.equation_residuals()) + len(problem.constancies()), len(problem.fields)
+    if count < fields:
+        return [f"it has {fields} field(s) and {count} equation(s): without measurements one is missing for each field more"]
     # With measurements none is called missing: what remains is too many.
     others = miscounted(problem, measured=True)
     return [each for each in miscounted(problem) if each not in others]
