@@ -14,7 +14,7 @@ Reference: P. J. Olver, Applications of Lie Groups to Differential Equations, 2n
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -236,9 +236,13 @@ def describe(field: str, index: MultiIndex) -> str:
     return field if not index else f"{field}_{''.join(index)}"
 
 
-def check_names(what: str, names: Sequence[str], fields: Sequence[str], coordinates: Sequence[str]) -> None:
-    """Refuse names that are neither fields nor coordinates, by a ProblemError."""
+def check_names(
+    what: str, names: Sequence[str], fields: Sequence[str], coordinates: Sequence[str], constants: Collection[str] = ()
+) -> None:
+    """Refuse names that are neither fields nor coordinates, by a ProblemError; constants are had by another way."""
     for name in names:
+        if name in constants:
+            raise ProblemError(f"{what} asks for {name!r}, a constant: take the argument self, and self.{name}")
         if name not in fields and name not in coordinates:
             raise ProblemError(
                 f"{what} asks for {name!r}, which is neither a field nor a coordinate; fields: {listed(fields)}; "

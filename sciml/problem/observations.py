@@ -135,4 +135,4 @@ def _coordinates_of(text: str, coordinates: Sequence[str]) -> MultiIndex | None:
 def check_observed(name: str, function: Any, problem: ProblemLike) -> None:
     """Refuse an observed function that asks for names that the problem does not have."""
     fields = (*problem.fields, *problem.composites.names)
-    check_names(f"observe={{{name!r}: ...}}", argument_names(function), fields, problem.coordinates)
+    check_names(f"observe={{{name!r}: ...}}", argument_names(function), fields, problem.coordinates, problem.unknowns)

@@ -454,7 +454,7 @@ def _check_definition(cls: type[Problem]) -> Composites:
     known = (*fields, *composites.names)
     time = _time_of(cls)
     for equation_name, names in cls._equations.items():
-        check_names(f"{name}: equation {equation_name!r}", names, known, domain.coordinates)
+        check_names(f"{name}: equation {equation_name!r}", names, known, domain.coordinates, cls._constants())
     if isinstance(cls.conditions, Condition) or not isinstance(cls.conditions, list | tuple):
         raise ProblemError(f"{name}: conditions must be a list; given: {cls.conditions!r}")
     for condition in (*cls.conditions, *cls._methods.values()):

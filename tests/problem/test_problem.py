@@ -70,6 +70,15 @@ def test_numbers_of_numpy_are_numbers():
     assert Decay(rate=np.int64(3)).rate == Decay(rate=np.float32(3.0)).rate == 3
 
 
+def test_a_constant_that_is_asked_for_by_name():
+    with pytest.raises(
+        ProblemError, match=r"equation 'heat' asks for 'rate', a constant: take the argument self, and self\.rate"
+    ):
+        define(heat=sciml.equation(lambda self, u, t, rate: d(u, t) - rate * u), rate=2.0)
+    with pytest.raises(ProblemError, match=r"observe={'w': \.\.\.} asks for 'start', a constant"):
+        sciml.fit(Decay(), data={"t": [0.0, 1.0], "w": [2.0, 1.0]}, observe={"w": lambda u, start: start * u})
+
+
 def test_star_arguments_name_nothing():
     with pytest.raises(ProblemError, match="name the fields and coordinates"):
         define(heat=catch_all)
