@@ -58,9 +58,8 @@ class GridField:
         self, axes: Mapping[str, Any], values: Any, order: int = 3, name: str = "the field", *, beyond: str = "error"
     ) -> None:
         self.name, self.order, self.beyond = name, order, beyond
-        self.nodes = {key: np.asarray(nodes, dtype=float) for key, nodes in axes.items()}
         # What is under a mask is no value.
-        self.values: Array = np.ma.filled(np.ma.array(values, dtype=float), np.nan)
+        self.nodes, self.values = {key: _filled(nodes) for key, nodes in axes.items()}, _filled(values)
         if order not in (1, 3, 5):
             raise DataError(f"{name}: order must be 1, 3 or 5; given: {order!r}")
         if beyond not in ("error", "nearest"):
@@ -169,3 +168,8 @@ class GridField:
         spans = ", ".join(f"{key}: {len(nodes)} nodes in [{nodes[0]:g}, {nodes[-1]:g}]" for key, nodes in self.nodes.items())
         beyond = ", beyond its ends as at the nearest" if self.beyond == "nearest" else ""
         return f"GridField({self.name}, order {self.order}, {spans}{beyond})"
+
+
+def _filled(values: Any) -> Array:
+    found: Array = np.ma.filled(np.ma.array(values, dtype=float), np.nan)
+    return found

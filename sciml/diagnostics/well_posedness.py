@@ -112,16 +112,14 @@ def miscounted(problem: Problem, measured: bool = False) -> list[str]:
 
 
 def lacking(problem: Problem) -> list[str]:
-    """A sentence for every side and coordinate on which conditions are missing, or for every level that nothing gives.
-
-    Where equations are missing, no conditions stand in for them.
+    """A sentence for equations that are missing, and for every side and coordinate on which conditions are, or for every level
+    that nothing gives.
     """
     count, fields = len(problem.equation_residuals()) + len(problem.constancies()), len(problem.fields)
-    if count < fields:
-        return [f"it has {fields} field(s) and {count} equation(s): without measurements one is missing for each field more"]
+    found = [] if count >= fields else [f"{fields} field(s) need as many equations, and there are {count}"]
     # With measurements none is called missing: what remains is too many.
     others = miscounted(problem, measured=True)
-    return [each for each in miscounted(problem) if each not in others]
+    return found + [each for each in miscounted(problem) if each not in others]
 
 
 def _dependencies(problem: Problem) -> list[Dependency]:

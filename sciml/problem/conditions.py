@@ -25,6 +25,8 @@ from sciml.problem.protocol import ProblemLike
 from sciml.typing import MultiIndex, Target
 
 _PROBES = 64
+# The largest number of double precision.
+_LARGEST = float(np.finfo(float).max)
 
 
 def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinates: Mapping[str, Tensor]) -> Tensor:
@@ -38,6 +40,8 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
         check_precision(f"the target of {what}", value, like, given=True)
     if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()):
         raise ProblemError(f"the target of {what} is complex, and what it is for is real: state a field by complex_fields")
+    if isinstance(value, numbers.Real):
+        value = float(value)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if values.shape not in ((), like.shape):
         raise ProblemError(
@@ -60,7 +64,7 @@ def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
         raise ProblemError(
             f"the target of {what} must be a number or a function of coordinates; given: {type(target).__name__}"
         )
-    elif not bool(torch.as_tensor(target).isfinite().all()):
+    elif not (bool(target.isfinite().all()) if isinstance(target, Tensor) else abs(target) <= _LARGEST):
         raise ProblemError(f"the target of {what} must be finite; given: {target}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -125,14 +124,16 @@ class Problem:
                     f"domain= must be a domain with the coordinates {listed(self.domain.coordinates)} in this order; "
                     f"given: {value!r}"
                 )
-            if name != "domain" and not isinstance(value, numbers.Real | Unknown | Tensor | type(getattr(self, name))):
+            number = int | float | np.integer | np.floating
+            if name != "domain" and not isinstance(value, number | Unknown | Tensor | type(getattr(self, name))):
                 raise ProblemError(
                     f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
                     f"{value!r}"
                 )
         time = _time_of(type(self))
         own = [each.by_field(self.composites, time) for each in type(self).conditions]
-        self.__dict__.update(constants, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={})
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in constants.items()}
+        self.__dict__.update(plain, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={})
         self.__dict__["conditions"] = (*own, *type(self)._methods.values())
 
     def __setattr__(self, name: str, value: object) -> None:

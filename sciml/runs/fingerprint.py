@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sciml.data.provenance import installed
 from sciml.models import MLP, Scaled
 from sciml.problem import Measurements, Problem
+from sciml.problem.conditions import Term
 from sciml.problem.measurements import data_blocks, resolve_data
 from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
@@ -74,23 +75,41 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def statement(problem: Problem, constants: Mapping[str, float]) -> dict[str, str]:
-    """What a problem states, constants having these values: the size of every residual for one fixed function."""
-    return _residuals(problem.valued({name: value for name, value in constants.items() if name in problem.unknowns}), None)
+def statement(problem: Problem, constants: Mapping[str, float]) -> dict[str, Any]:
+    """What a problem states with such constants: its domain, and the size of each residual for one fixed function."""
+    bound = problem.valued({name: value for name, value in constants.items() if name in problem.unknowns})
+    # Each by itself: their order is no part of what is stated.
+    sizes = [each for term in bound.terms() for each in _residuals(bound, None, [term]).items()]
+    return {"domain": problem.domain.config, "residuals": sizes, "points": _points_of()}
 
 
-def contradicted(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Which residuals of two statements are not the same; in the last digits those of two machines may differ."""
+def contradicted(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Which residuals of the one statement or the other are in one of them alone, by name; none where nothing is known.
 
-    def same(one: str, other: str) -> bool:
-        try:
-            return math.isclose(float(one), float(other), rel_tol=_SAME)
-        except ValueError:
-            return False
+    In the last digits those of two machines may differ, and at other points all of them do.
+    """
+    if before["points"] != now["points"]:
+        return []
+    left, others = [tuple(each) for each in before["residuals"]], []
+    for name, size in now["residuals"]:
+        twin = next((each for each in left if _same(each[1], size)), None)
+        if twin is None:
+            others.append(name)
+        else:
+            left.remove(twin)
+    return list(dict.fromkeys([*others, *(name for name, _ in left)]))
 
-    names = [*before, *(name for name in now if name not in before)]
-    one, two = ({name: each.get(name, "") for name in names} for each in (before, now))
-    return [name for name in names if one[name] != two[name] and not same(one[name], two[name])]
+
+def _points_of() -> list[str]:
+    """What draws the points of statements."""
+    return [installed(name) for name in ("numpy", "scipy")]
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return math.isclose(float(one), float(other), rel_tol=_SAME)
+    except ValueError:
+        return one == other
 
 
 def versions() -> dict[str, str]:
@@ -154,8 +173,8 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def _residuals(problem: Problem, measurements: Measurements | None) -> dict[str, str]:
-    """The root mean square of every residual for one fixed function, at some points."""
+def _residuals(problem: Problem, measurements: Measurements | None, terms: Sequence[Term] | None = None) -> dict[str, str]:
+    """The root mean square of every residual, or of some, for one fixed function, at some points."""
     trial = MLP(6)
     trial.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(0))
     ones = [1.0] * len(problem.fields)
@@ -163,7 +182,7 @@ def _residuals(problem: Problem, measurements: Measurements | None) -> dict[str,
     scaled = Scaled(trial, domain.lower, domain.upper, ones, ones).double()
     raw = {name: unknown.raw_initial() for name, unknown in problem.unknowns.items()}
     rows = ResidualSystem(problem, scaled, raw, taylor=False)
-    blocks = blocks_of(problem, problem.terms(), _PROBES, np.random.default_rng(0))
+    blocks = blocks_of(problem, problem.terms() if terms is None else terms, _PROBES, np.random.default_rng(0))
     if measurements is not None:
         # All of the data have a digest; some of their rows show what is made of them.
         blocks += [block.part(torch.arange(min(block.size, _PROBES))) for block in data_blocks(problem, measurements)]

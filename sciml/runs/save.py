@@ -17,7 +17,7 @@ from sciml.data import Table, archive
 from sciml.data.provenance import Provenance
 from sciml.data.sandbox import FOREIGN
 from sciml.errors import FileError, ProblemError, SciMLError
-from sciml.geometry import domain_from_config
+from sciml.geometry import Domain, clipped, domain_from_config
 from sciml.models import BUILT_IN, Components, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
 from sciml.runs.fingerprint import contradicted, statement
@@ -136,7 +136,7 @@ def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, 
             f"not of {type(problem).__name__} with {listed(problem.coordinates)} and {listed(problem.fields)}"
         )
     if problem is not None:
-        _check_problem(path, record, problem)
+        _check_problem(path, record, problem, domain)
     frames: dict[str, Any] = {
         key: pd.DataFrame(stored["columns"], index=None if _FRAMES[key] else stored["index"])
         for key, stored in record["frames"].items()
@@ -154,19 +154,30 @@ def from_record(path: Path, record: Mapping[str, Any], problem: Problem | None, 
     )
 
 
-def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem) -> None:
+def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem, domain: Domain) -> None:
     """Refuse a problem that states something else than the one that was solved, with the constants that were found."""
-    # Older files do not say what was solved; on another domain nothing can be compared.
-    if record.get("statement") is None or problem.domain.config != record["domain"]:
+    # Files of earlier versions do not say what was solved.
+    if record.get("statement") is None:
         return
+    what = f"{path} holds the solution of another problem"
+    instead = (
+        "Pass the problem as it was fitted, with the same constants; load the solution without one; or begin another fit from "
+        "it, by start="
+    )
+    # A march that ended early solved the problem up to there.
+    time = problem.time
+    own = problem.domain
+    if time is not None:
+        own = clipped(own, time, own.bounds[time][0], domain.bounds[time][1])
+    if own.config != record["statement"]["domain"]:
+        raise FileError(f"{what}: the domain of {type(problem).__name__} is {problem.domain!r}, not {domain!r}. {instead}")
     estimates = record["frames"]["unknowns"]
     constants = dict(zip(estimates["index"], estimates["columns"]["estimate"], strict=True))
-    others = contradicted(record["statement"], statement(problem, constants))
+    others = contradicted(record["statement"], statement(problem.on(own), constants))
     if others:
         raise FileError(
-            f"{path} holds the solution of another problem: {listed(others)} of {type(problem).__name__} "
-            f"{'is' if len(others) == 1 else 'are'} not what {record['name']} stated. Pass the problem as it was fitted, with "
-            "the same constants; load the solution without one; or begin another fit from it, by start="
+            f"{what}: {listed(others)} of {type(problem).__name__} or {record['name']} "
+            f"{'is' if len(others) == 1 else 'are'} stated by one of them alone. {instead}"
         )
 
 

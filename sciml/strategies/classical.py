@@ -75,7 +75,9 @@ class ClassicalGrids(Strategy):
         work.log.solved(self.name, reached**2, reached, {}, best=reached, most=1)
         reason = f"{'' if best is None else 'nothing else solved it well: '}{found.solver}; {found.message}"
         good = found.success and reached <= _GOOD
-        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, errors=found.estimated_error)
+        # Grids that both miss something agree on the rest.
+        errors = found.estimated_error if reached <= _GOOD else {}
+        yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, errors=errors)
 
 
 def on_coarse_grids(work: Workspace) -> tuple[Solution | None, str]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from sciml.baselines.waves import unresolved, wave_number
+from sciml.baselines.waves import Waves, waves
 from sciml.data.memory import free_bytes
 from sciml.diagnostics.certificate import missed_features
 from sciml.diagnostics.well_posedness import warn_of_conditions
@@ -36,6 +36,9 @@ from sciml.uncertainty.error_bands import FieldCovariance
 
 STOPPED = ("stopped", "interrupted")
 ENDED = ("diverged", *STOPPED)
+
+# Residuals that are rounding: layers that stand in for waves leave more.
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True)
@@ -285,10 +288,10 @@ class Workspace:
         return self.problem.system.linear(self.discrete.train, self.discrete.sizes)
 
     @cached_property
-    def waves(self) -> float:
-        """The largest wave number of what passes through the domain of a linear problem at rest in one coordinate, or 0."""
+    def waves(self) -> Waves | None:
+        """The wave numbers of a linear problem at rest in one coordinate; None of others."""
         alone = self.dimension == 1 and self.problem.time is None and not self.problem.unknowns
-        return wave_number(self.problem) if alone and self.linear else 0.0
+        return waves(self.problem) if alone and self.linear else None
 
     @cached_property
     def discrete(self) -> DiscreteProblem:
@@ -388,13 +391,14 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
     return best
 
 
-def _seen(found: Candidate, waves: float) -> Candidate:
-    """A candidate, which does not solve the problem where it misses narrow features of its data, or waves of such a number."""
+def _seen(found: Candidate, passing: Waves | None) -> Candidate:
+    """A candidate, which does not solve the problem where it misses narrow features of its data, or waves that pass."""
     if found.status in STOPPED or not found.solved:
         return found
     made = found.discrete
     said = next(missed_features(made.rows, made.fresh, {**made.scales, **made.natural}, made.narrow), "")
-    said = said or unresolved(waves, made.trial)
+    if passing is not None and found.residual > _ROUNDING:
+        said = said or passing.unresolved(made.trial)
     return found if not said else replace(found, accepted=False, solved=False, sufficient=False, doubt=said)
 
 

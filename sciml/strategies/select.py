@@ -105,10 +105,10 @@ def solve(work: Workspace, given: Any, train: Train, *, free: bool, teacher: Any
 def _undetermined(work: Workspace) -> list[str]:
     """Unknown constants that no row sees beside the fields, without measurements, at polynomials of random weights."""
     problem = work.problem
-    lost = [] if work.measurements is not None else list(problem.unknowns)
-    if not isinstance(problem.domain, Box) or work.dimension > 2:
+    if not problem.unknowns or work.measurements is not None or not isinstance(problem.domain, Box) or work.dimension > 2:
         return []
-    for size in _SIZES if lost else ():
+    lost = list(problem.unknowns)
+    for size in _SIZES:
         generator = np.random.default_rng([work.seed, 8])
         found = with_polynomials(work.discrete, _PROBED[work.dimension], generator)
         model = found.trial.model
@@ -121,6 +121,8 @@ def _undetermined(work: Workspace) -> list[str]:
                 value.add_(generator.uniform(0.05, 0.2))
         estimates = from_equations(found.objective()).estimates
         lost = [name for name in lost if math.isinf(estimates[name].standard_error)]
+        if not lost:
+            break
     return lost
 
 

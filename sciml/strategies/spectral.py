@@ -34,8 +34,10 @@ _EXACT = 1e-11
 _GOOD = 1e-4
 _STEPS = 12
 _MOST_WEIGHTS = {True: 2600, False: 2000}
-# For waves that are known to be there: how many weights at most, how far beyond the fewest, which residual will do.
-_MOST_OF_WAVES, _BEYOND, _EXACT_WAVES = 4000, 10.0, 1e-9
+# For waves that are known to be there: more than so many degrees, how many weights at most, how far beyond the fewest, which
+# residual will do; the part of the memory, in matrices of that width, and seconds for its cube (a slow processor).
+_MANY, _MOST_OF_WAVES, _BEYOND, _EXACT_WAVES = 150, 4000, 10.0, 1e-9
+_MEMORY, _TABLES, _SECONDS = 0.4, 6, 4e-10
 _SETTLED = 2
 _HOPELESS = 4
 # Residuals so many times the least, with no gain twice: higher degrees only oscillate more.
@@ -158,9 +160,9 @@ class Spectral(Strategy):
         setup = replace(work.discrete, held=held)
         most = _MOST_WEIGHTS[work.linear] / len(problem.fields)
         degrees: Degrees | None = Degrees.first(problem)
-        if work.waves and (shortest := Degrees.of_waves(problem, work.waves)).weights * len(problem.fields) <= _MOST_OF_WAVES:
+        if (shortest := self._of_waves(work)) is not None:
             # Below, no degree gains anything; each further one takes long.
-            degrees, most, target = shortest, max(most, shortest.weights), max(target, _EXACT_WAVES)
+            degrees, most, target = shortest, max(most, _RAISES[1] * shortest.weights), max(target, _EXACT_WAVES)
         if self.degree is not None:
             fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
             degrees = Degrees(fixed, wave_columns(problem))
@@ -176,6 +178,15 @@ class Spectral(Strategy):
                 break
             # Where that of the worst resolved coordinate gained nothing, the others' degrees are to blame.
             degrees = degrees.raised(last.trial.model.tails(), 0.0 if worse else _LOW, most)
+
+    def _of_waves(self, work: Workspace) -> Degrees | None:
+        """The degrees that resolve waves which pass, where these are many and the budget holds as many degrees."""
+        if work.waves is None:
+            return None
+        found, budget = Degrees.of_waves(work.problem, work.waves.largest), work.log.budget
+        count = found.weights * len(work.problem.fields)
+        affordable = budget.holds(_MEMORY, _TABLES * 8.0 * count**2) and _SECONDS * count**3 <= budget.seconds
+        return found if found.weights > _MANY and count <= _MOST_OF_WAVES and affordable else None
 
     def _continued(self, work: Workspace) -> DiscreteProblem | None:
         """The solution of a nonlinear problem on longer and longer domains, each begun from the one before, or None."""

@@ -36,8 +36,8 @@ _STAGES_OF_WAVES, _GROWN = (9, 6, 7), 10.0
 # Stages of the window on which tiles are refined, and how many windows an inverse costs.
 _FEWER_STAGES, _STAGES_OF_FLOWS, _INVERSE = 1, 3, 3.5
 _USELESS, _SMALL, _LONGEST = 0.7, 0.05, 4.0
-# By how many degrees tiles are coarser where none are finer.
-_FEWER = 2
+# By how many degrees polynomials are lower that finer ones are compared with where no tiles are finer.
+_LOWER = 2
 # What halving few tiles leaves of an error at best.
 _AT_BEST = 0.25
 _CONTRADICTED = 0.03
@@ -431,24 +431,27 @@ class TileWindows(SlabAttempt):
             self._per_left = change / max(coarse.left, 1e-300)
             if useless > (not found.slab.mesh.model.alike):
                 break
-        if found.solved and math.isinf(self._in_space):
-            self._from_coarser(found, begin, end)
+        if found.solved and math.isinf(self._in_space) and not self.log.stopped:
+            self._from_lower(found, begin, end)
         if self._in_space <= self.accepted:
             self.target = max(self.target, self._in_space)
         self._resolved = self.target
         return found
 
-    def _from_coarser(self, found: _TileTried, begin: float, end: float) -> None:
+    def _from_lower(self, found: _TileTried, begin: float, end: float) -> None:
         """The error of the first tiles where none are finer, by what the fields lose with polynomials of a lower degree."""
-        here = self._spaces[self._level]
         # Of two degrees one may be that of a symmetry.
-        self._spaces[self._level] = self._made(self._lowest + self._level, _FEWER)
-        if self._spaces[self._level] is not None:
+        space, here = found.slab.mesh.lower(_LOWER), self._spaces[self._level]
+        if space is None:
+            return
+        try:
+            self._spaces[self._level] = self._affordable(space, always=True)
             coarse = self._tried(self._level, begin, end, None)
-            if coarse.solved:
-                self._in_space = self._changed(coarse, found)
-                self._per_left = self._in_space / max(coarse.left, 1e-300)
-        self._spaces[self._level] = here
+        finally:
+            self._spaces[self._level] = here
+        if coarse.solved:
+            self._in_space = self._changed(coarse, found)
+            self._per_left = self._in_space / max(coarse.left, 1e-300)
 
     def _kept_up(self, found: _TileTried, begin: float, end: float, before: DiscreteProblem | None) -> _TileTried:
         """A window on tiles that resolve it about as well as those of the first one resolved that."""
@@ -544,8 +547,7 @@ class TileWindows(SlabAttempt):
             self._spaces[level] = self._made(self._lowest + level)
         return self._spaces[level]
 
-    def _made(self, level: int, fewer: int = 0) -> tuple[TileSpace, list[Site]] | None:
-        """The tiles of a level, of a degree that is so much lower, and where the rows are taken."""
+    def _made(self, level: int) -> tuple[TileSpace, list[Site]] | None:
         problem, names = self._problem, self._others
         levels = _LEVELS[len(names)]
         if level >= len(levels):
@@ -553,7 +555,7 @@ class TileWindows(SlabAttempt):
         most, degree = levels[level]
         widths = [problem.domain.half_widths[name] for name in names]
         counts = [max(1, round(most * width / max(widths))) for width in widths]
-        space = TileSpace.laid(problem, names, counts, degree - fewer)
+        space = TileSpace.laid(problem, names, counts, degree)
         if space is None:
             return None
         return self._affordable(space.around(self.setup.narrow.values()).resolving_data(_TO_JUMPS), level == 0)

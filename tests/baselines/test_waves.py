@@ -2,13 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import sciml
 from sciml import d
-from sciml.baselines.waves import unresolved, wave_number
-from sciml.models import PiecewisePolynomial, Scaled
+from sciml.baselines.waves import Waves, waves
+from sciml.models import GridFunction, PiecewisePolynomial, Scaled
+from sciml.models.bases import Chebyshev
 
 
 class Oscillating(sciml.Problem):
@@ -77,20 +79,38 @@ class Algebraic(sciml.Problem):
     ],
 )
 def test_the_shortest_waves_that_pass(problem, number):
-    assert wave_number(problem) == pytest.approx(number, rel=1e-2)
+    assert waves(problem).largest == pytest.approx(number, rel=1e-2)
+
+
+def told(number, model, scaled=True):
+    """What is said of a model of [0, 4] beside waves of a number everywhere."""
+    found = Waves(np.linspace(0.005, 3.995, 400), np.full(400, float(number)), 4.0)
+    return found.unresolved(Scaled(model, [0.0], [4.0], [0.0], [1.0]).double() if scaled else model)
 
 
 def test_what_resolves_waves():
-    wide = lambda model: Scaled(model, [0.0], [4.0], [0.0], [1.0]).double()  # noqa: E731
     built = sciml.Spectral(40, inputs=1, outputs=1)
-    assert not unresolved(20.0, wide(built))
-    assert "waves as short as 0.3" in unresolved(21.0, wide(built))
+    assert not told(20.0, built)
+    assert "waves as short as 0.3 near" in told(21.0, built)
     periodic = sciml.Spectral(20, periodic=[0], inputs=1, outputs=1)
-    assert not unresolved(10 * math.pi, wide(periodic))
-    assert unresolved(10.1 * math.pi, wide(periodic))
-    # The widest of the pieces counts: two units, as long as the domain's half.
+    assert not told(10 * math.pi, periodic)
+    assert told(10.1 * math.pi, periodic)
+    # Two units, as long as the domain's half, is the widest of the pieces.
     pieces = PiecewisePolynomial([[-1.0, 0.0, 0.5, 0.9, 1.0]], [12], 1)
-    assert not unresolved(12.0, wide(pieces))
-    assert unresolved(12.1, wide(pieces))
-    assert not unresolved(0.0, wide(built))
-    assert not unresolved(1e9, torch.nn.Linear(1, 1))
+    assert not told(12.0, pieces)
+    assert "near 0.005, and the trial function resolves none shorter than 0.52 there" in told(12.1, pieces)
+    nodes = GridFunction([Chebyshev(-1.0, 1.0, 41)], torch.zeros(41, 1, dtype=torch.float64))
+    assert not told(19.0, nodes)
+    assert told(40.0, nodes)
+    assert not told(0.0, built)
+    assert not told(1e9, torch.nn.Linear(1, 1), scaled=False)
+
+
+def test_waves_of_a_part_are_resolved_there():
+    pieces = Scaled(PiecewisePolynomial([[-1.0, 0.0, 0.5, 0.9, 1.0]], [12], 1), [0.0], [4.0], [0.0], [1.0]).double()
+    places = np.linspace(0.005, 3.995, 400)
+    for begin, resolved in ((3.85, True), (2.5, False)):
+        numbers = np.where((places > begin) & (places < begin + 0.1), 100.0, 0.0)
+        assert (not Waves(places, numbers, 4.0).unresolved(pieces)) == resolved
+    # Less than half a wave is no wave.
+    assert not Waves(places, np.where(places < 0.01, 100.0, 0.0), 4.0).unresolved(pieces)

@@ -672,5 +672,28 @@ class Discharged(sciml.Problem):
         return i + 1000 * q
 
 
-def test_a_layer_of_all_fields_is_no_leap():
-    assert "leaps" not in sciml.fit(Discharged()).message
+class Swinging(sciml.Problem):
+    """A field without a rate that is fast by itself: it swings, or falls, while the one with a rate hardly moves."""
+
+    domain = sciml.Interval(t=(0, 1))
+    fields = ["x", "z"]
+    law = staticmethod(lambda t: torch.cos(300 * t))
+    conditions = [sciml.Initial(x=1.0, z=1.0)]
+
+    @sciml.equation
+    def rate(self, x, t):
+        return d(x, t) + x
+
+    @sciml.equation
+    def followed(self, z, t):
+        return z - self.law(t)
+
+
+class Falling(Swinging):
+    law = staticmethod(lambda t: torch.exp(-2000 * t))
+
+
+@pytest.mark.parametrize("problem", [Discharged(), Swinging(), Falling()])
+def test_a_layer_or_a_swing_is_no_leap(problem):
+    solution = sciml.fit(problem)
+    assert solution.success, solution.message

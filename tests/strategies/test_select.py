@@ -15,7 +15,7 @@ from sciml.solvers.discrete_problem import with_features
 from sciml.strategies import RandomFeatures, SmallNetwork, network, random_features as automatic, search as searching
 from sciml.strategies.prepare import prepare
 from sciml.strategies.random_features import _next_count, take_over
-from sciml.strategies.search import most_points, search
+from sciml.strategies.search import Budget, most_points, search
 
 
 def blocks_of(problem):
@@ -344,7 +344,40 @@ def test_what_resolves_no_wave_is_no_success():
     assert np.abs(solution(x=x)["u"] - np.exp(1j * 1000 * x)).max() < 1e-7
     coarse = sciml.fit(Radiated(), strategy=sciml.strategies.Spectral(183))
     assert not coarse.success
-    assert "waves as short as 0.0063, which pass through the domain" in coarse.message
+    assert "waves as short as 0.0063 near" in coarse.message
+
+
+class Forced(sciml.Problem):
+    """A smooth solution beside waves that nothing excites."""
+
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    number = 1e4
+    conditions = [sciml.Dirichlet(u=lambda x: torch.sin(3 * x))]
+
+    @sciml.equation
+    def helmholtz(self, u, x):
+        return d(u, x, x) / self.number**2 + u - (1 - 9 / self.number**2) * torch.sin(3 * x)
+
+
+def test_a_smooth_solution_beside_waves_is_one():
+    for strategy in ("auto", "Spectral"):
+        solution = sciml.fit(Forced(), strategy=strategy)
+        assert solution.success
+        assert abs(solution(x=0.4)["u"] - math.sin(1.2)) < 1e-10
+    # So few of them that degrees grow as of anything else.
+    few = sciml.fit(Forced(number=5.0))
+    assert few.success
+    assert abs(few(x=0.4)["u"] - math.sin(1.2)) < 1e-13
+
+
+def test_waves_have_to_be_affordable():
+    for number, seconds, more in ((1000.0, 10.0, True), (1000.0, 0.1, False), (4500.0, 600.0, False), (100.0, 10.0, False)):
+        work = workspace(Radiated(number=number))
+        work.log.budget = Budget(seconds=seconds)
+        found = sciml.strategies.Spectral()._of_waves(work)
+        assert (found is not None) == more
+        assert found is None or 500 < found.weights < 700
 
 
 def test_grids_tell_their_own_error():
