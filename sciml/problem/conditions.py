@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +26,6 @@ from sciml.problem.protocol import ProblemLike
 from sciml.typing import MultiIndex, Target
 
 _PROBES = 64
-# The largest number of double precision.
-_LARGEST = float(np.finfo(float).max)
 
 
 def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinates: Mapping[str, Tensor]) -> Tensor:
@@ -41,7 +40,7 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
     if isinstance(value, complex) or (isinstance(value, Tensor) and value.is_complex()):
         raise ProblemError(f"the target of {what} is complex, and what it is for is real: state a field by complex_fields")
     if isinstance(value, numbers.Real):
-        value = float(value)
+        value = _number(value)
     values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     if values.shape not in ((), like.shape):
         raise ProblemError(
@@ -49,6 +48,14 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
             "a single number"
         )
     return values
+
+
+def _number(target: Any) -> Any:
+    """A number of any kind in double precision, infinite where that holds none as large; tensors as they are."""
+    try:
+        return target if isinstance(target, Tensor) else float(target)
+    except OverflowError:
+        return math.inf
 
 
 def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
@@ -64,7 +71,7 @@ def check_target(what: str, target: Target, coordinates: Sequence[str]) -> None:
         raise ProblemError(
             f"the target of {what} must be a number or a function of coordinates; given: {type(target).__name__}"
         )
-    elif not (bool(target.isfinite().all()) if isinstance(target, Tensor) else abs(target) <= _LARGEST):
+    elif not bool(torch.as_tensor(_number(target)).isfinite().all()):
         raise ProblemError(f"the target of {what} must be finite; given: {target}")
 
 

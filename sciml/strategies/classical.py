@@ -75,8 +75,9 @@ class ClassicalGrids(Strategy):
         work.log.solved(self.name, reached**2, reached, {}, best=reached, most=1)
         reason = f"{'' if best is None else 'nothing else solved it well: '}{found.solver}; {found.message}"
         good = found.success and reached <= _GOOD
-        # Grids that both miss something agree on the rest.
-        errors = found.estimated_error if reached <= _GOOD else {}
+        # Grids that both miss something agree on the rest, and leave much of the equations.
+        least = 0.0 if reached <= _GOOD else min(1.0, reached)
+        errors = {name: max(each, least) for name, each in found.estimated_error.items()}
         yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, errors=errors)
 
 
