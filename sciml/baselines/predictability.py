@@ -139,7 +139,7 @@ class Doubt:
     Attributes:
         why: why it cannot be right to its end, or None where nothing speaks against it.
         apart: how far the integration is from it, the relative L2 distance of each field; where its own errors may have grown,
-            what those of the solution have grown to; empty where neither is known.
+            what those of the solution have grown to, if that is less; empty where neither is known.
     """
 
     why: str | None = None
@@ -182,14 +182,16 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
             since = _parted(found, values, tolerance)
     if since is not None:
         return Doubt(f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on")
-    sizes = np.linalg.norm(found.states, axis=1)
-    sizes = np.where(sizes > 0, sizes, found.sizes * len(found.times) ** 0.5)
-    apart = np.linalg.norm(values - found.states, axis=1) / sizes
+    apart = _apart(found, values)
     if found.since[-1] + math.log(_CLOSELY) > math.log(_SURELY):
         if found.since[-1] > found.growth[-1] + _LATER or found.growth[-1] > _LOST:
             return Doubt()
-        # What the errors of the first steps grow to, at most about.
-        apart = np.minimum(error * np.linalg.norm(np.exp(found.growth)) * found.sizes / sizes, 1.0)
+        # What the errors of the first steps grow to, at most about. Two that agree are no farther off, and of what grows from
+        # next to nothing a path is closer without an absolute tolerance.
+        grown = error * np.linalg.norm(np.exp(found.growth)) * found.sizes / _norms(found)
+        with contextlib.suppress(IntegrationError):
+            apart = np.minimum(apart, _apart(predictability(system, constants, budget, atol=_NOTHING), values))
+        apart = np.minimum(np.minimum(grown, apart), 1.0)
     return Doubt(apart=dict(zip(problem.fields, apart.tolist(), strict=True)))
 
 
@@ -198,6 +200,17 @@ def _values(found: Predictability, trial: nn.Module) -> Array:
     like = next(iter([*trial.buffers(), *trial.parameters()]))
     with torch.no_grad():
         return np.asarray(trial(torch.from_numpy(found.times[:, None]).to(like)).double().cpu().numpy().T)
+
+
+def _norms(found: Predictability) -> Array:
+    """The norms of the fields on a path, or of their sizes where they vanish, ``(F,)``."""
+    norms = np.linalg.norm(found.states, axis=1)
+    return np.asarray(np.where(norms > 0, norms, found.sizes * len(found.times) ** 0.5))
+
+
+def _apart(found: Predictability, values: Array) -> Array:
+    """The relative L2 distances of the fields of a solution from a path, ``(F,)``."""
+    return np.asarray(np.linalg.norm(values - found.states, axis=1) / _norms(found))
 
 
 def _parted(found: Predictability, values: Array, tolerance: float) -> float | None:

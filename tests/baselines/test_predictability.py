@@ -312,3 +312,29 @@ def test_an_integration_tells_its_error():
     true = np.cos(anomaly) - 0.97
     apart = np.linalg.norm(solution(t=times)["x"] - true) / np.linalg.norm(true)
     assert apart < 10 * solution.estimated_error["x"] < 1e-2
+
+
+class Ignited(sciml.Problem):
+    """Autocatalysis from a trace: absolute errors of the start grow as the trace does, relative ones do not."""
+
+    domain = sciml.Interval(t=(0, 40))
+    fields = ["A", "X"]
+    conditions = [sciml.Initial(A=1.0, X=1e-10)]
+
+    @sciml.equation
+    def burnt(self, A, X, t):
+        return d(A, t) + A * X
+
+    @sciml.equation
+    def made(self, A, X, t):
+        return d(X, t) - A * X
+
+
+@pytest.mark.parametrize("solved", [sciml.fit, sciml.baseline])
+def test_what_grows_from_a_trace_is_told_by_a_path_that_knows_it(solved):
+    solution, t = solved(Ignited()), np.linspace(0, 40, 400)
+    total = 1 + 1e-10
+    true = total / (1 + 1e10 * np.exp(-total * t))
+    apart = np.linalg.norm(solution(t=t)["X"] - true) / np.linalg.norm(true)
+    assert solution.success, solution.message
+    assert apart < 2 * solution.estimated_error["X"] < 1e-3
