@@ -35,6 +35,8 @@ def test_what_is_under_a_mask_is_missing():
     assert np.isnan(sciml.Table({"t": masked}, missing="mask")["t"]).tolist() == [False, True, False]
     with pytest.raises(DataError, match=r"is nan at x = 1; 1 of its values"):
         sciml.data.GridField({"x": np.arange(3.0)}, masked, order=1)
+    with pytest.raises(DataError):
+        sciml.data.GridField({"x": masked}, np.arange(3.0), order=1)
     with pytest.raises(ProblemError, match=r"'t' has 1 value\(s\) that are not finite"):
         points_from({"t": masked}, ["t"])
 

@@ -1,6 +1,7 @@
 """What fit chooses when nothing is named."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -321,7 +322,8 @@ def test_many_waves_along_one_coordinate():
     solution = sciml.fit(Scattered())
     assert solution.success
     apart = np.linalg.norm(solution(x=x)["u"] - exact) / np.linalg.norm(exact)
-    assert apart < 10 * max(solution.estimated_error.values()) < 1e-7
+    # The integration backwards is right to some 1e-11.
+    assert apart < 10 * max(*solution.estimated_error.values(), 1e-10) < 1e-7
 
 
 class Radiated(Scattered):
@@ -368,7 +370,7 @@ def test_a_smooth_solution_beside_waves_is_one():
     # So few of them that degrees grow as of anything else.
     few = sciml.fit(Forced(number=5.0))
     assert few.success
-    assert abs(few(x=0.4)["u"] - math.sin(1.2)) < 1e-13
+    assert abs(few(x=0.4)["u"] - math.sin(1.2)) < 1e-12
 
 
 def test_waves_have_to_be_affordable():
@@ -381,9 +383,11 @@ def test_waves_have_to_be_affordable():
 
 
 def test_grids_tell_their_own_error():
-    grids = sciml.baseline(Scattered())
+    """Corrections by polynomials, which know as little of waves, told 60 times less than the sentence beside them."""
     solution = sciml.fit(Scattered(), strategy="ClassicalGrids")
-    assert max(solution.estimated_error.values()) == pytest.approx(max(grids.estimated_error.values()), rel=0.5)
+    said = re.search(r"right to about ([0-9.e+-]+)", " ".join(solution.choices))
+    assert said
+    assert max(solution.estimated_error.values()) > 0.5 * float(said[1])
 
 
 class Steered(sciml.Problem):
