@@ -37,6 +37,18 @@ class Growth(sciml.Problem):
         return d(u, t) - self.rate * u
 
 
+class Explosion(sciml.Problem):
+    """1 / (1 - t), which has no value at t = 1."""
+
+    domain = sciml.Interval(t=(0, 2))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0)]
+
+    @sciml.equation
+    def square(self, u, t):
+        return d(u, t) - u**2
+
+
 class LotkaVolterra(sciml.Problem):
     """Hares and lynxes, both initial values unknown."""
 

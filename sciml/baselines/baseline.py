@@ -91,7 +91,7 @@ def baseline(
         the order of convergence that was observed; ``history`` has the difference of each grid from the one before. It is a
         success if they agree to the tolerance and every residual at fresh points is below one per cent of its natural size. An
         integration from given initial values is compared with another by LSODA, or its errors follow from how neighbouring
-        solutions part: more than 1e-3 is no success, nor is more than the tolerance where that is larger.
+        solutions part: more than 1e-3, or than a larger tolerance, is no success.
 
     Raises:
         BaselineError: the problem is none of these, it has too few or too many conditions or such as contradict its equations,

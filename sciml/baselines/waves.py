@@ -53,7 +53,8 @@ class Waves:
         worst = int(np.argmax(self.numbers / finest))
         return (
             f"its equations have waves as short as {2 * math.pi / self.numbers[worst]:.2g} near {self.places[worst]:.3g}, and "
-            f"the trial function resolves none shorter than {2 * math.pi / finest[worst]:.2g} there: it may miss them"
+            f"the trial function resolves none shorter than {2 * math.pi / finest[worst]:.2g} there: it may miss them; "
+            "take more degrees or tiles, or give more seconds= and memory="
         )
 
 

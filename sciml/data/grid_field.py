@@ -14,7 +14,7 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.data.read import read
 from sciml.data.splines import TensorSpline
-from sciml.data.table import Table
+from sciml.data.table import Table, unmasked
 from sciml.errors import DataError
 from sciml.typing import Array
 
@@ -58,8 +58,7 @@ class GridField:
         self, axes: Mapping[str, Any], values: Any, order: int = 3, name: str = "the field", *, beyond: str = "error"
     ) -> None:
         self.name, self.order, self.beyond = name, order, beyond
-        # What is under a mask is no value.
-        self.nodes, self.values = {key: _filled(nodes) for key, nodes in axes.items()}, _filled(values)
+        self.nodes, self.values = {key: unmasked(nodes) for key, nodes in axes.items()}, unmasked(values)
         if order not in (1, 3, 5):
             raise DataError(f"{name}: order must be 1, 3 or 5; given: {order!r}")
         if beyond not in ("error", "nearest"):
@@ -168,8 +167,3 @@ class GridField:
         spans = ", ".join(f"{key}: {len(nodes)} nodes in [{nodes[0]:g}, {nodes[-1]:g}]" for key, nodes in self.nodes.items())
         beyond = ", beyond its ends as at the nearest" if self.beyond == "nearest" else ""
         return f"GridField({self.name}, order {self.order}, {spans}{beyond})"
-
-
-def _filled(values: Any) -> Array:
-    found: Array = np.ma.filled(np.ma.array(values, dtype=float), np.nan)
-    return found

@@ -307,11 +307,16 @@ def _column(name: str, given: Any, source: str, missing: str) -> Array:
         raise DataError(f"{source}: column {name!r} holds {raw.dtype}, not numbers; convert it first")
     if raw.ndim != 1:
         raise DataError(f"{source}: column {name!r} has shape {raw.shape}; expected one dimension")
-    # A value under a mask, as netCDF4 has them, is none.
-    values: Array = np.ma.filled(np.ma.array(given, dtype=np.float64, copy=True), np.nan)
+    values = unmasked(given)
     check_finite(source, name, values, missing)
     values.setflags(write=False)
     return values
+
+
+def unmasked(given: Any) -> Array:
+    """A masked array or another one as a copy in double precision: what is under the mask, as netCDF4 has it, is NaN."""
+    found: Array = np.ma.filled(np.ma.array(given, dtype=np.float64, copy=True), np.nan)
+    return found
 
 
 def check_finite(source: str, name: str, values: Array, missing: str, rows: Array | None = None) -> None:

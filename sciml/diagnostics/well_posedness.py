@@ -115,8 +115,10 @@ def lacking(problem: Problem) -> list[str]:
     """A sentence for equations that are missing, and for every side and coordinate on which conditions are, or for every level
     that nothing gives.
     """
-    count, fields = len(problem.equation_residuals()) + len(problem.constancies()), len(problem.fields)
-    found = [] if count >= fields else [f"{fields} field(s) need as many equations, and there are {count}"]
+    count, fields = len(problem.equations) + len(problem.constancies()), len(problem.fields)
+    found = (
+        [] if count >= fields else [f"{fields} field(s) need as many equations, and there are {count}: add one, or pass data"]
+    )
     # With measurements none is called missing: what remains is too many.
     others = miscounted(problem, measured=True)
     return found + [each for each in miscounted(problem) if each not in others]

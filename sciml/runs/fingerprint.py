@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sciml.data.provenance import installed
 from sciml.models import MLP, Scaled
 from sciml.problem import Measurements, Problem
-from sciml.problem.conditions import Term
+from sciml.problem.collocation import Collocation
 from sciml.problem.measurements import data_blocks, resolve_data
 from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
@@ -78,9 +78,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def statement(problem: Problem, constants: Mapping[str, float]) -> dict[str, Any]:
     """What a problem states with such constants: its domain, and the size of each residual for one fixed function."""
     bound = problem.valued({name: value for name, value in constants.items() if name in problem.unknowns})
-    # Each by itself: their order is no part of what is stated.
-    sizes = [each for term in bound.terms() for each in _residuals(bound, None, [term]).items()]
-    return {"domain": problem.domain.config, "residuals": sizes, "points": _points_of()}
+    # Points of its own for each: their order is no part of what is stated.
+    blocks = [block for term in bound.terms() for block in blocks_of(bound, [term], _PROBES, np.random.default_rng(0))]
+    return {"domain": problem.domain.config, "residuals": [*_sizes(bound, blocks)], "points": _points_of()}
 
 
 def contradicted(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -173,8 +173,17 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def _residuals(problem: Problem, measurements: Measurements | None, terms: Sequence[Term] | None = None) -> dict[str, str]:
-    """The root mean square of every residual, or of some, for one fixed function, at some points."""
+def _residuals(problem: Problem, measurements: Measurements | None) -> dict[str, str]:
+    """The size of every residual."""
+    blocks = blocks_of(problem, problem.terms(), _PROBES, np.random.default_rng(0))
+    if measurements is not None:
+        # All of the data have a digest; some of their rows show what is made of them.
+        blocks += [block.part(torch.arange(min(block.size, _PROBES))) for block in data_blocks(problem, measurements)]
+    return dict(_sizes(problem, blocks))
+
+
+def _sizes(problem: Problem, blocks: Sequence[Collocation]) -> Iterator[tuple[str, str]]:
+    """The root mean square of each residual of some blocks for one fixed function, by name."""
     trial = MLP(6)
     trial.build(len(problem.coordinates), len(problem.fields), torch.Generator().manual_seed(0))
     ones = [1.0] * len(problem.fields)
@@ -182,18 +191,12 @@ def _residuals(problem: Problem, measurements: Measurements | None, terms: Seque
     scaled = Scaled(trial, domain.lower, domain.upper, ones, ones).double()
     raw = {name: unknown.raw_initial() for name, unknown in problem.unknowns.items()}
     rows = ResidualSystem(problem, scaled, raw, taylor=False)
-    blocks = blocks_of(problem, problem.terms() if terms is None else terms, _PROBES, np.random.default_rng(0))
-    if measurements is not None:
-        # All of the data have a digest; some of their rows show what is made of them.
-        blocks += [block.part(torch.arange(min(block.size, _PROBES))) for block in data_blocks(problem, measurements)]
-    found = {}
     for block in blocks:
         try:
             for name, values in rows.residuals([block]).items():
-                found[name] = f"{float(values.detach().double().square().mean().sqrt()):.{_DIGITS}g}"
+                yield name, f"{float(values.detach().double().square().mean().sqrt()):.{_DIGITS}g}"
         except Exception as error:
-            found[", ".join(term.name for term in block.terms)] = type(error).__name__
-    return found
+            yield ", ".join(term.name for term in block.terms), type(error).__name__
 
 
 def _device(device: object) -> str:

@@ -217,11 +217,9 @@ class TileSpace:
         degrees = [each + higher for each in self.model.degrees]
         return TileSpace(self.problem, Tiles(breaks, degrees, self.model.outputs, live, (), spans), self.names, self._jumps)
 
-    def lower(self, degrees: int) -> TileSpace | None:
-        """The same with polynomials of a degree lower by so much; None where there are none."""
+    def lower(self, degrees: int) -> TileSpace:
+        """Coarsening in degree: the same with polynomials of a degree that is so much lower."""
         model = self.model
-        if min(model.degrees) < degrees:
-            return None
         return self._on([each.tolist() for each in model.breaks], model.live, model.extent.tolist(), -degrees)
 
     def finer(self, marked: Tensor) -> TileSpace:

@@ -161,7 +161,7 @@ class TileWindows(SlabAttempt):
             self.target, self._meant = self._meant, None
         if before is None and self._first is None:
             end = self._first_window(begin, end)
-            first = self._refined(self._tried(self._level, begin, end, None), begin, end)
+            first = self._refined(self._tried(self._at(self._level), begin, end, None), begin, end)
             if not first.solved:
                 # Tiles are refined on a window that is short enough.
                 return first.setup, math.inf
@@ -171,7 +171,7 @@ class TileWindows(SlabAttempt):
         if before is not None:
             self._coarsen(begin, before)
         waves = max(self._orders) > 1 and not self._jumps
-        found = self._kept_up(self._tried(self._level, begin, end, before, self.stages), begin, end, before)
+        found = self._kept_up(self._tried(self._at(self._level), begin, end, before, self.stages), begin, end, before)
         if before is None and found.solved and self._missed_fluxes(found):
             return found.setup, math.inf
         if waves and before is None and found.solved and found.in_time > self.target:
@@ -417,7 +417,7 @@ class TileWindows(SlabAttempt):
         # The change is the error of coarser tiles; that of these is likely less by as much again. Where few are finer, others
         # may have errors that no change shows.
         while found.solved and likely > self.target and not self.log.stopped and self._next(found):
-            finer = self._tried(self._level + 1, begin, end, None)
+            finer = self._tried(self._at(self._level + 1), begin, end, None)
             if not finer.solved:
                 del self._spaces[self._level + 1]
                 break
@@ -439,16 +439,9 @@ class TileWindows(SlabAttempt):
         return found
 
     def _from_lower(self, found: _TileTried, begin: float, end: float) -> None:
-        """The error of the first tiles where none are finer, by what the fields lose with polynomials of a lower degree."""
+        """Hierarchical error estimate of the first tiles where none are finer: what the fields lose with lower degrees."""
         # Of two degrees one may be that of a symmetry.
-        space, here = found.slab.mesh.lower(_LOWER), self._spaces[self._level]
-        if space is None:
-            return
-        try:
-            self._spaces[self._level] = self._affordable(space, always=True)
-            coarse = self._tried(self._level, begin, end, None)
-        finally:
-            self._spaces[self._level] = here
+        coarse = self._tried(self._affordable(found.slab.mesh.lower(_LOWER), always=True), begin, end, None)
         if coarse.solved:
             self._in_space = self._changed(coarse, found)
             self._per_left = self._in_space / max(coarse.left, 1e-300)
@@ -460,7 +453,7 @@ class TileWindows(SlabAttempt):
             enough = self._in_space <= max(_BEHIND * self._resolved, self.target)
             if not found.solved or enough or found.in_time > _TOO_LONG or self.log.stopped or not self._next(found):
                 break
-            finer = self._tried(self._level + 1, begin, end, before, self.stages)
+            finer = self._tried(self._at(self._level + 1), begin, end, before, self.stages)
             if not finer.solved or finer.left > _USELESS * found.left:
                 del self._spaces[self._level + 1]
                 break
@@ -488,7 +481,7 @@ class TileWindows(SlabAttempt):
         if end >= self._last:
             return
         ended = self._ends
-        longer = self._tried(self._level, begin, min(self._last, end + (end - begin)), None, self.stages)
+        longer = self._tried(self._at(self._level), begin, min(self._last, end + (end - begin)), None, self.stages)
         self._ends = ended
         if longer.solved and longer.in_time <= min(self.floor, GIVE_WAY * found.in_time):
             self.target = max(self.target, GIVE_WAY * longer.in_time)
@@ -577,9 +570,13 @@ class TileWindows(SlabAttempt):
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, _SEED))
 
     def _tried(
-        self, level: int, begin: float, end: float, before: DiscreteProblem | None, stages: RadauIIA | None = None
+        self,
+        made: tuple[TileSpace, list[Site]] | None,
+        begin: float,
+        end: float,
+        before: DiscreteProblem | None,
+        stages: RadauIIA | None = None,
     ) -> _TileTried:
-        made = self._at(level)
         assert made is not None
         space, sites = made
         # What tiles miss hardly depends on how many stages a window has; that of implicit Euler has one real factor.
@@ -591,7 +588,7 @@ class TileWindows(SlabAttempt):
         if max(self._orders) > 1 and not (solved.converged or self._rounds) and solved.left <= _ROUNDS:
             # Rounding of what the domain hardly sees of a tile, which nothing damps in waves, has grown too large.
             self._rounds, self._kept, self._asked = True, None, None
-            return self._tried(level, begin, end, before, stages)
+            return self._tried(made, begin, end, before, stages)
         in_time, squares = judged["in_time"], judged["squares"]
         setup = self._handed_on(slab, solved, before, error)
         self._record(begin, solved, max(in_time, self._in_space))

@@ -8,6 +8,7 @@ import scipy
 import torch
 
 import sciml
+from problems import Explosion
 from sciml import d, fitting
 from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.baselines.integrate import Budget
@@ -54,18 +55,6 @@ class Saddle(sciml.Problem):
     @sciml.equation
     def saddle(self, u, t):
         return d(u, t, t) - u
-
-
-class Explosion(sciml.Problem):
-    """1 / (1 - t)."""
-
-    domain = sciml.Interval(t=(0, 2))
-    fields = ["u"]
-    conditions = [sciml.Initial(u=1.0)]
-
-    @sciml.equation
-    def square(self, u, t):
-        return d(u, t) - u**2
 
 
 @pytest.mark.parametrize("rate", [1.0, -1.0])

@@ -10,7 +10,7 @@ from conftest import ROOT, problem_class
 import sciml
 from problems import Heat
 from sciml import d
-from sciml.diagnostics.well_posedness import condition_warnings
+from sciml.diagnostics.well_posedness import condition_warnings, lacking
 from sciml.errors import ConditionWarning
 
 NAMES = sorted(path.stem for path in (ROOT / "problems").glob("*.py"))
@@ -639,3 +639,24 @@ def test_a_density_beside_viscosity_enters_at_no_wall():
 
     assert warnings_of(0.0) == []
     assert any("too few conditions" in each for each in warnings_of(0.5))
+
+
+def test_equations_that_are_missing_are_told():
+    """Conditions were asked for in their place."""
+
+    class Coupled(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u", "v"]
+        conditions = [sciml.Initial(u=1.0, v=0.0)]
+
+        @sciml.equation
+        def rate(self, u, v, t):
+            return d(u, t) + v
+
+    class Whole(Coupled):
+        @sciml.equation
+        def other(self, u, v, t):
+            return d(v, t) - u
+
+    assert lacking(Coupled())[0] == "2 field(s) need as many equations, and there are 1: add one, or pass data"
+    assert lacking(Whole()) == []

@@ -677,10 +677,10 @@ def test_where_rounding_stops_steps_what_is_hardly_seen_is_left_out(monkeypatch,
     monkeypatch.setattr(TilePreconditioner, "__init__", made)
     monkeypatch.setattr(slabs, "solve", stalled)
     attempt = TileWindows(prepare(problem(), RandomFeatures(), None, 400, None, F64, "cpu", 0), Log(), 1e-6, 1e-3)
-    assert attempt._tried(0, 0.0, 0.05, None).solved == again
+    assert attempt._tried(attempt._at(0), 0.0, 0.05, None).solved == again
     assert unseen == ([None, 1e-8] if again else [None])
     if again:
-        attempt._tried(0, 0.0, 0.1, None)
+        attempt._tried(attempt._at(0), 0.0, 0.1, None)
         assert unseen[2:] == [1e-8]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sciml
-from problems import Decay, Heat
+from problems import Decay, Explosion, Heat
 from sciml import d
 from sciml.strategies import ClassicalGrids
 
@@ -22,17 +22,6 @@ def test_they_serve_what_a_baseline_serves(problem):
 
 
 def test_they_say_why_they_add_nothing():
-    class Explosion(sciml.Problem):
-        """u = 2 / (1 - 2 t) has no value at t = 0.5."""
-
-        domain = sciml.Interval(t=(0, 1))
-        fields = ["u"]
-        conditions = [sciml.Initial(u=2.0)]
-
-        @sciml.equation
-        def growth(self, u, t):
-            return d(u, t) - u**2
-
     solution = sciml.fit(Explosion(), strategy=["ClassicalGrids", "RandomFeatures"])
     assert not solution.success
     assert any(each.startswith("ClassicalGrids: ") and "blows up" in each for each in solution.choices)

@@ -12,7 +12,7 @@ from conftest import problem_class
 from torch import nn
 
 import sciml
-from problems import Decay, Poisson
+from problems import Decay, Explosion, Poisson
 from sciml import d
 from sciml.errors import FileError, ProblemError
 from sciml.solvers.discrete_problem import device_of
@@ -365,15 +365,6 @@ class TestSolution:
             sciml.load(path, problem=Held())
 
     def test_a_march_that_ended_early_is_loaded_with_its_problem(self, tmp_path):
-        class Explosion(sciml.Problem):
-            domain = sciml.Interval(t=(0, 2))
-            fields = ["u"]
-            conditions = [sciml.Initial(u=1.0)]
-
-            @sciml.equation
-            def square(self, u, t):
-                return d(u, t) - u**2
-
         solution = sciml.fit(Explosion(), strategy="TimeMarching")
         assert solution.bounds["t"][1] < 2
         again = sciml.load(solution.save(tmp_path / "explosion.pt"), problem=Explosion())
