@@ -160,12 +160,12 @@ class Spectral(Strategy):
         setup = replace(work.discrete, held=held)
         most = _MOST_WEIGHTS[work.linear] / len(problem.fields)
         degrees: Degrees | None = Degrees.first(problem)
-        if (shortest := self._of_waves(work)) is not None:
-            # Below, no degree gains anything; each further one takes long.
-            degrees, most, target = shortest, max(most, _RAISES[1] * shortest.weights), max(target, _EXACT_WAVES)
         if self.degree is not None:
             fixed = self.degree if isinstance(self.degree, tuple) else (self.degree,) * work.dimension
             degrees = Degrees(fixed, wave_columns(problem))
+        elif (shortest := self._of_waves(work)) is not None:
+            # Below, no degree gains anything; each further one takes long.
+            degrees, most, target = shortest, max(most, _RAISES[1] * shortest.weights), max(target, _EXACT_WAVES)
         least, worse = math.inf, 0
         last, label = begin, label or "continued, " * (begin is not None)
         while degrees is not None:
