@@ -19,9 +19,9 @@ import sciml
 from sciml import gallery
 from sciml._text import listed, whole
 from sciml.baselines import baseline as run_baseline
-from sciml.data import Table, read
+from sciml.data import Table, read as read_file
 from sciml.deploy import report_of_run, serve as run_server
-from sciml.errors import BaselineError, FileError, ModelError, ProblemError, SciMLError, SolverError
+from sciml.errors import BaselineError, DataError, FileError, ModelError, ProblemError, SciMLError, SolverError
 from sciml.examination import doctor as run_doctor
 from sciml.fitting import fit as run_fit
 from sciml.gallery import load_problem
@@ -41,9 +41,9 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 _console = Console()
 
 # What the record of a run keeps of ``sciml fit``, so that it can be resumed.
-_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver", "data", "points", "seconds", "sep")
+_COMMAND = ("file", "model", "dtype", "device", "seed", "every", "solver", "data", "points", "seconds", "read")
 # What runs of earlier versions do not name.
-_LATER = ("seconds", "sep")
+_LATER = ("seconds", "read")
 
 # Solvers that the command line knows.
 _SOLVERS = {each.__name__: each for each in (Adam, LBFGS, SSBroyden, LeastSquares, GaussNewton)}
@@ -59,7 +59,7 @@ File = Annotated[
 
 Data = Annotated[str | None, typer.Option(help="A file of measurements (CSV, HDF5, Parquet, NetCDF, MATLAB).")]
 
-Sep = Annotated[str | None, typer.Option(help="What separates the columns of a CSV file.")]
+Read = Annotated[str | None, typer.Option(help="Options of sciml.read for the data, as in \"sep=';', columns={'u': 'T'}\".")]
 
 Out = Annotated[Path | None, typer.Option(help="Where to write; runs/<file name> when not given.")]
 
@@ -101,7 +101,7 @@ def fit(
     data: Data = None,
     points: Annotated[int | None, typer.Option(help="The number of points inside.")] = None,
     seconds: Annotated[float | None, typer.Option(help="The budget of time.")] = None,
-    sep: Sep = None,
+    read: Read = None,
     out: Out = None,
 ) -> None:
     """Fit the problem in FILE and write summary.json, solution.pt and fit.png; sciml resume continues it."""
@@ -111,7 +111,7 @@ def fit(
     place = str(Path(name).resolve()) if Path(name).exists() else name
     file = place if kind is None else f"{place}:{kind}"
     measured = None if data is None else str(Path(data).resolve())
-    values = (file, model, dtype, device, seed, every, solver, measured, points, seconds, sep)
+    values = (file, model, dtype, device, seed, every, solver, measured, points, seconds, read)
     directory = out or Path("runs") / Path(name).stem
     _fit(dict(zip(_COMMAND, values, strict=True)), directory, resume=resume, profiled=profile)
 
@@ -143,9 +143,15 @@ def _launched(processes: int) -> int:
     return subprocess.call([*launcher, "-m", "sciml.cli", *sys.argv[1:]], env=environment)
 
 
-def _read(path: str | None, sep: str | None) -> Any:
-    """A file of measurements, if one is named."""
-    return None if path is None else read(path, **({} if sep is None else {"sep": sep}))
+def _read(path: str | None, options: str | None) -> Any:
+    """A file of measurements, if one is named, by options of its reader in text; nothing but literals is evaluated."""
+    if path is None:
+        return None
+    try:
+        named = {} if options is None else _called(ast.parse(f"dict({options})", mode="eval").body, {"dict": dict})
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise DataError(f"--read is written like \"sep=';', columns={{'u': 'T'}}\"; given: {options!r}") from error
+    return read_file(path, **named)
 
 
 def _compared(problem: Problem, solution: Solution, run: RunDirectory, data: Table | None) -> None:
@@ -175,7 +181,7 @@ def _fit(command: dict[str, Any], directory: Path, *, resume: bool, profiled: bo
     opened = RunDirectory(directory, command=command) if process_group.first() else contextlib.nullcontext(directory)
     with opened as run:
         how: dict[str, Any] = {
-            "data": _read(command["data"], command.get("sep")),
+            "data": _read(command["data"], command.get("read")),
             "solver": None if solver is None else parse_solvers(solver),
             "points": command["points"],
             "seconds": command.get("seconds"),
@@ -206,12 +212,12 @@ def baseline(
     file: File,
     tolerance: Annotated[float, typer.Option(help="Relative accuracy aimed at.")] = 1e-6,
     data: Data = None,
-    sep: Sep = None,
+    read: Read = None,
     out: Out = None,
 ) -> None:
     """Solve the problem in FILE by SciPy."""
     problem = _problem(file)
-    solution = run_baseline(problem, _read(data, sep), tolerance=tolerance)
+    solution = run_baseline(problem, _read(data, read), tolerance=tolerance)
     _show(solution, None)
     if out is not None:
         with RunDirectory(out) as run:

@@ -58,26 +58,32 @@ def promoted(problem: ProblemLike, ranges: Mapping[str, tuple[float, float]]) ->
             "coordinate would be one for all values together: use Initial or Dirichlet, or solve for each value"
         )
 
+    origin: Any = problem.__dict__.get("_origin", problem)
+    names, domain = (*problem.promoted, *ranges), problem.domain * Box(**ranges)
+    made = _blank(type(origin), names, domain)
+    kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "system"}
+    given = tuple(name for name in problem.__dict__["_given"] if name not in names)
+    made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})
+    return made
+
+
+def _blank(cls: Any, names: tuple[str, ...], domain: Domain) -> Any:
+    """An object of a problem class whose constants of these names are coordinates, without anything of its own."""
+
     def reference(self: Any, **coordinates: Any) -> Any:
         own = {name: values for name, values in coordinates.items() if name not in self.promoted}
         return super(type(self), with_columns(self, coordinates)).reference(**own)
 
-    domain = problem.domain * Box(**ranges)
-    origin: Any = problem.__dict__.get("_origin", problem)
-    cls = type(origin)
-    names = (*problem.promoted, *ranges)
     members: dict[str, Any] = {name: Promoted(name) for name in names}
     members |= {"domain": domain, "promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    # A pickle names the class that is in a module, and makes this one anew.
+    members["__reduce__"] = lambda self: (_blank, (cls, names, domain), self.__getstate__())
     if hasattr(cls, "reference"):
         # A stored reference belongs to one value of the constants; a formula holds for all.
         static = inspect.getattr_static(cls, "reference")
         formula = isinstance(static, staticmethod | classmethod) or inspect.isfunction(cls.reference)
         members["reference"] = reference if formula else None
-    made: Any = object.__new__(type(cls.__name__, (cls,), members))
-    kept = {key: value for key, value in problem.__dict__.items() if key not in ranges and key != "system"}
-    given = tuple(name for name in problem.__dict__["_given"] if name not in names)
-    made.__dict__.update(kept, domain=domain, _origin=origin, _given=given, _is_complex={})
-    return made
+    return object.__new__(type(cls.__name__, (cls,), members))
 
 
 def with_columns(problem: ProblemLike, coordinates: Mapping[str, Any]) -> Any:

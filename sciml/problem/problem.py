@@ -89,6 +89,7 @@ class Problem:
     # The names of the constants that are coordinates here, the last ones; see ``promote``.
     promoted: ClassVar[tuple[str, ...]] = ()
     _is_complex: dict[str, bool]
+    _initial: Mapping[str, Any]
     _spans: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -130,11 +131,25 @@ class Problem:
                     f"the constant {name!r} of {type(self).__name__} must be a number, a sciml.Unknown or a tensor; given: "
                     f"{value!r}"
                 )
-        time = _time_of(type(self))
-        own = [each.by_field(self.composites, time) for each in type(self).conditions]
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in constants.items()}
+        time = _time_of(type(self))
         self.__dict__.update(plain, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={})
-        self.__dict__["conditions"] = (*own, *type(self)._methods.values())
+        self._begin({})
+
+    def _begin(self, initial: Mapping[str, Any]) -> None:
+        """Take the conditions of the class, with these initial values instead of its own."""
+        own = [each.by_field(self.composites, self.time) for each in type(self).conditions]
+        begun = tuple(each.begun(initial) for each in (*own, *type(self)._methods.values()))
+        self.__dict__.update(conditions=begun, _initial=dict(initial))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the object has beside its class; functions in conditions are the class's, which a pickle names."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("system", "conditions")}
+        return {**state, "_is_complex": {}}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin(self._initial)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise ProblemError(
@@ -221,7 +236,7 @@ class Problem:
         """A copy whose equations call these functions, by the names of attributes, and whose fields begin with these values."""
         copy = self.bind()
         copy.__dict__.update(functions)
-        copy.__dict__["conditions"] = tuple(condition.begun(initial) for condition in self.conditions)
+        copy._begin({**self._initial, **initial})
         return copy
 
     def promote(self, **ranges: tuple[float, float]) -> Problem:

@@ -36,8 +36,10 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     residuals = certificate(rows, [block.to(like.device, like.dtype) for block in fresh], scales)
     misses = uncertified(residuals, solution.tolerance, "fit(problem, start=this solution)")
     where = ", ".join(f"{name} = {value:g}" for name, value in values.items())
-    ranges = ", ".join("{} from {:g} to {:g}".format(name, *promoted.domain.bounds[name]) for name in values)
+    bounds = promoted.domain.bounds
+    ranges = ", ".join("{} from {:g} to {:g}".format(name, *bounds[name]) for name in values)
     message = "; ".join([f"at {where} of a solution for {ranges}", *misses])
+    within = all(bounds[name][0] <= value <= bounds[name][1] for name, value in values.items())
     if not solution.success:
         message += f"; and that solution was no success itself: {solution.message}"
     return dataclasses.replace(
@@ -47,6 +49,8 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
         domain=problem.domain,
         residuals=residuals,
         spread=None,
+        # Nothing estimates how far a polynomial is off where it was not fitted.
+        estimated_error=solution.estimated_error if within else {},
         success=solution.success and not misses,
         message=message,
         nit=0,

@@ -158,6 +158,8 @@ def test_beyond_the_range_the_certificate_tells(decays):
     assert decays.at(rate=3.1, start=1.0).success
     far = decays.at(rate=9.0, start=1.0)
     assert not far.success
+    assert far.estimated_error == {}
+    assert decays.at(rate=2.5).estimated_error == decays.estimated_error != {}
     assert "at rate = 9" in far.message
     assert "start=this solution" in far.message
 

@@ -1,5 +1,7 @@
 """Stating problems: what is refused when the class is defined, constants, terms."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 import sciml
 from sciml import d
 from sciml.errors import ProblemError
+from tests.problems import Heat
 
 
 def define(**members):
@@ -352,3 +355,21 @@ def test_a_function_without_named_parameters_is_told_to_be_wrapped():
             domain = sciml.Box(x=(0, 1), t=(0, 1))
             fields = ("u",)
             conditions = (sciml.Initial(u=torch.sin),)
+
+
+def test_problems_and_solutions_are_pickled_though_their_conditions_hold_functions():
+    """As they are between the processes of ``multiprocessing``; a pickle names the class, which is in a module."""
+    problem = Heat(k=0.5)
+    solution = sciml.fit(problem.promote(k=(0.4, 0.6)))
+    other = pickle.loads(pickle.dumps((problem, solution)))
+    assert [term.name for term in other[0].terms()] == [term.name for term in problem.terms()]
+    assert other[0].k == 0.5
+    assert other[1].success
+    assert other[1].problem.coordinates == ("x", "t", "k")
+    assert np.array_equal(other[1](x=0.3, t=0.5, k=0.5)["u"], solution(x=0.3, t=0.5, k=0.5)["u"])
+    assert other[1].at(k=0.5).error()["u"] < 1e-6
+
+
+def test_a_pickle_keeps_initial_values_that_were_found():
+    begun = Heat().supplied({}, {"u": 2.0})
+    assert pickle.loads(pickle.dumps(begun)).conditions[0].targets == {"u": 2.0}

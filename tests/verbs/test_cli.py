@@ -92,13 +92,14 @@ def test_measurements_and_points_come_from_the_command_line(tmp_path, monkeypatc
     assert summary["unknowns"]["rate"]["value"] == pytest.approx(3.0, rel=0.02)
 
 
-def test_a_budget_and_what_separates_columns(tmp_path, monkeypatch):
+def test_a_budget_and_how_to_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "decay.py").write_text(QUICK)
-    (tmp_path / "faster.csv").write_text("t;u\n0;1\n0.2;0.5488\n0.4;0.3012\n0.6;0.1653\n1;0.0498\n")
+    (tmp_path / "faster.csv").write_text("t;u_mm\n0;1\n0.2;0.5488\n0.4;0.3012\n0.6;0.1653\n1;0.0498\n")
     told = []
     monkeypatch.setattr(cli, "run_fit", lambda *given, **options: told.append(options) or sciml.fit(*given, **options))
-    called = ["fit", "decay.py", "--data", "faster.csv", "--sep", ";", "--seconds", "50"]
+    how = "sep=';', columns={'t': 't', 'u': 'u_mm'}"
+    called = ["fit", "decay.py", "--data", "faster.csv", "--read", how, "--seconds", "50"]
     for arguments in (called, ["resume", "runs/decay"], ["baseline", "decay.py", *called[2:6], "--out", "classical"]):
         monkeypatch.setattr(sys, "argv", ["sciml", *arguments])
         with pytest.raises(SystemExit):
@@ -107,6 +108,10 @@ def test_a_budget_and_what_separates_columns(tmp_path, monkeypatch):
     for run_of in ("runs/decay", "classical"):
         summary = json.loads((tmp_path / run_of / "summary.json").read_text())
         assert summary["unknowns"]["rate"]["value"] == pytest.approx(3.0, rel=0.02)
+    monkeypatch.setattr(sys, "argv", ["sciml", "fit", "decay.py", "--data", "faster.csv", "--read", "sep=open('x')"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
 
 
 def test_nobody_waits_for_scipy_after_an_interruption(tmp_path, monkeypatch, capsys):
