@@ -37,8 +37,8 @@ from sciml.uncertainty.error_bands import FieldCovariance
 STOPPED = ("stopped", "interrupted")
 ENDED = ("diverged", *STOPPED)
 
-# Residuals that are rounding: layers that stand in for waves leave more.
-_ROUNDING = 1e-10
+# Residuals that are rounding: layers that stand in for waves leave more. What leaves a quarter says nothing of a problem.
+_ROUNDING, _NOTHING = 1e-10, 0.25
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Candidate:
         solver: the name of what took the steps.
         reason: why this way was taken and what it reached, as a sentence.
         accepted: whether nothing better is to be looked for.
-        solved: whether it solves all of the problem; one that does not gives way to any that does.
+        solved: whether it solves all of the problem; one that does not gives way to any that does and says something of it.
         sufficient: whether a strategy of last resort would hardly do better.
         status: how it ended, as ``Solution.status``.
         message: a word more on that.
@@ -86,7 +86,7 @@ class Candidate:
     @property
     def rank(self) -> tuple[bool, float]:
         """What candidates are compared by: the smaller, the better."""
-        return not self.solved, self.residual
+        return not self.solved or self.residual > _NOTHING, self.residual
 
     @property
     def known(self) -> float:

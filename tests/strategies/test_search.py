@@ -66,6 +66,20 @@ def test_no_strategy_begins_when_the_budget_is_spent():
     assert (found.residual, found.status, work.log.spent) == (1e-3, "stopped", True)
 
 
+@pytest.mark.parametrize(("whole", "kept"), [(0.5, 1e-3), (0.1, 0.1)])
+def test_a_part_that_is_solved_is_kept_before_what_says_nothing_of_the_whole(whole, kept):
+    class Part(Strategy):
+        def candidates(self, work, best):
+            yield Candidate(work.discrete, 1e-3, "none", solved=False)
+
+    class Whole(Strategy):
+        def candidates(self, work, best):
+            yield Candidate(work.discrete, whole, "none")
+
+    assert search([Part(), Whole()], workspace(Decay())).residual == kept
+    assert search([Whole(), Part()], workspace(Decay())).residual == kept
+
+
 @pytest.mark.parametrize(
     ("left", "ahead", "over"), [(100.0, 0.0, False), (100.0, 50.0, False), (100.0, 200.0, True), (0.0, 0.0, True)]
 )
