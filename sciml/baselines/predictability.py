@@ -55,6 +55,7 @@ class Predictability:
         states: the fields on the path, ``(F, n)``.
         sizes: the largest absolute value of each field, ``(F,)``.
         since: the same of an error at any time before, ``(n,)``.
+        lasting: what is left of the growth at its least from then on, ``(n,)``.
     """
 
     times: Array
@@ -62,10 +63,16 @@ class Predictability:
     states: Array
     sizes: Array
     since: Array
+    lasting: Array
 
     def horizon(self, error: float) -> float:
-        """Until when a path can be foretold with relative errors ``error`` along the way; infinite where to its end."""
-        lost = self.growth + math.log(max(error, 1e-300)) > math.log(_FORETOLD)
+        """Until when a path can be foretold with relative errors ``error`` along the way; infinite where to its end.
+
+        Errors that grow where a path leaps and vanish afterwards, as those of its phase do on the way to a limit cycle, lose
+        nothing unless they become as large as the path.
+        """
+        begun = math.log(max(error, 1e-300))
+        lost = (self.lasting + begun > math.log(_FORETOLD)) | (self.growth + begun > 0.0)
         return float(self.times[lost.argmax()]) if lost.any() else math.inf
 
     def said(self, coordinate: str, horizon: float) -> str:
@@ -119,8 +126,9 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
         gaps = (np.abs(pair[:, 1] - pair[:, 0]) / sizes[:, first:]).max(axis=0)
         grown[first:] = grown[first] + np.log(np.maximum(gaps, 1e-300) / _BESIDE)
     growth, since = (np.maximum.accumulate(each) for each in (np.maximum(grown, 0.0), grown - np.minimum.accumulate(grown)))
+    lasting = np.minimum.accumulate(grown[::-1])[::-1]
     fields = [system.state.index((name, 0)) for name in system.orders]
-    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], since)
+    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], since, lasting)
 
 
 def _sizes_of_state(start: Array, orders: Array, span: float) -> Array:

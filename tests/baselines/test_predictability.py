@@ -327,3 +327,10 @@ def test_what_grows_from_a_trace_is_told_by_a_path_that_knows_it(solved):
     apart = np.linalg.norm(solution(t=t)["X"] - true) / np.linalg.norm(true)
     assert solution.success, solution.message
     assert apart < 2 * solution.estimated_error["X"] < 1e-3
+
+
+def test_errors_that_grow_in_a_leap_and_vanish_after_it_are_no_chaos():
+    """A neighbour comes to the limit cycle of van der Pol's equation at another phase, which grows where the path leaps."""
+    found = sciml.baseline(sciml.gallery.problem("van_der_pol"), tolerance=1e-2)
+    assert found.success
+    assert found.error()["u"] < 1e-3
