@@ -376,6 +376,9 @@ def search(ways: Sequence[Strategy], work: Workspace) -> Candidate | None:
             for found in way.candidates(work if way.dense else work.on_cpu, before):
                 last = _seen(found, work.waves)
                 best = last if before is None or last.rank <= before.rank else before
+                if last.accepted and last.doubt:
+                    # What no way mends is doubted, whichever came closest.
+                    best = replace(best, doubt=best.doubt or last.doubt)
                 if last.accepted or last.status in STOPPED or work.log.stopped:
                     work.choices.append(_reached(way, last))
                     return _as_it_ended(best, last, work.log)

@@ -67,6 +67,9 @@ _NEAREST = 0.1
 # that fall more slowly than changes do where they come from beside a singular place; how many times the least ones may be;
 # the share of small ones that shows on rows at least where there is no solution: 7e-5 were seen on the smallest tiles.
 _SETTLES, _STALLS, _NOISE, _SLOW, _RISES, _ON_ROWS = 10.0, 1.1, 1e-6, 1e-3, 10.0, 1e-5
+# What of a root mean square the mean of what is nearly the same everywhere is at least; by what factor residuals of several
+# tiles differ that are alike; how large they are where what flows is not balanced.
+_EVEN, _ALIKE_TOO, _LEAKS = 0.9, 1.05, 1e-4
 # What of the first change every other one is at least where changes do not fall.
 _AS_MUCH = 0.5
 # What two refinements leave at most of the squares on the rows where these converge; a tenth or so where nothing solves them.
@@ -252,8 +255,8 @@ class Tiles(Strategy):
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             solved = judged_apart(solved, space.regular)
-            unsolved = _unsolved(solved)
-            stalled = so_far.stalled(unsolved, space.singular, partial(_rounding, solved))
+            unsolved, even = _unsolved(solved)
+            stalled = so_far.stalled(unsolved, space.singular, partial(_rounding, solved), even)
             apart = f"; {SINGULAR}" if space.singular else ""
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
@@ -334,11 +337,12 @@ class Tiles(Strategy):
         if found is not None:
             # The change is the error of the coarser tiles, and so far above that of these, unless refining no longer helps.
             falls = found.residual <= _CHANGED and so_far.change < _FALLS * so_far.before
-            # No way tells solutions apart that equations and conditions do not.
+            # No way tells solutions apart that equations and conditions do not, or balances what flows.
             settled = not found.doubt or bool(adrift)
             good = (found.residual <= ENOUGH or falls or so_far.likely <= target) and settled
             # Beside what others come to, the error of these tiles counts that is likely.
-            yield replace(found, residual=found.residual if good else min(found.residual, so_far.likely), accepted=good)
+            residual = found.residual if good else min(found.residual, so_far.likely)
+            yield replace(found, residual=residual, accepted=good or so_far.unbalanced)
 
     def _can_be_laid(self, work: Workspace, counts: tuple[int, ...], degree: int) -> bool:
         """Whether memory holds one matrix for each box of a grid: more than it would be full before tiles are known."""
@@ -396,6 +400,7 @@ class _Refinements:
     residuals: list[tuple[float, float]] = field(default_factory=list)
     smallest: float = math.inf
     weakest: float = math.inf
+    unbalanced: bool = False
     floor: dict[str, float] = field(default_factory=dict)
 
     def at_most(
@@ -462,15 +467,20 @@ class _Refinements:
         """Whether residuals see some direction by rounding alone."""
         return self.seen[-1] < _ROUNDED
 
-    def stalled(self, residual: float, singular: bool, rounding: Callable[[], float]) -> str:
+    def stalled(self, residual: float, singular: bool, rounding: Callable[[], float], even: str = "") -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
 
         Where there is a solution residuals fall with the changes, whatever the order, down to what ``rounding`` leaves; where
-        there is none, they have a limit.
+        there is none, they have a limit. At once where those of an equation, ``even``, are the same everywhere.
         """
         earlier = [found for change, found in self.residuals if math.inf > change >= _SETTLES * self.change]
         least = min((found for _, found in self.residuals), default=math.inf)
         self.residuals.append((self.change, residual))
+        latest = [found for _, found in self.residuals[-_LOOKS:]]
+        if even and len(latest) == _LOOKS and max(latest) < _ALIKE_TOO * min(latest) and residual > _LEAKS:
+            self.stuck, self.unbalanced = _STUCK + 1, True
+            where = f"the equation {even!r} misses by the same nearly everywhere, {residual:.1e} of its natural size"
+            return f"{where}, whatever the tiles: {_CONTRADICTS}"
         # On slivers of cut tiles, between points of rows that hold, polynomials are noise.
         noise = residual < _SLOW and self.left < (_ON_ROWS * residual) ** 2
         # Residuals that rise from where the equations held do not stay.
@@ -743,11 +753,18 @@ def sensitivities(
     return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
 
 
-def _unsolved(found: DiscreteProblem) -> float:
-    """The largest root mean square of an equation on the certificate's points, as a share of its natural size."""
-    means = found.objective(found.fresh).means()
+def _unsolved(found: DiscreteProblem) -> tuple[float, str]:
+    """The largest root mean square of an equation on the certificate's points, as a share of its natural size.
+
+    And the name of that equation where it is nearly the same everywhere, as what flows in and not out.
+    """
+    objective = found.objective(found.fresh)
+    means = objective.means()
     # Conditions weigh more; means are told by points whose own error does not fall.
-    return math.sqrt(max(float(means[name]) for name in found.problem.equations))
+    worst = max(found.problem.equations, key=lambda name: float(means[name]))
+    values = found.rows.numbers([block for block in found.fresh if worst in {term.name for term in block.terms}])[worst]
+    even = float(values.mean().abs()) > _EVEN * float(values.square().mean().sqrt())
+    return math.sqrt(float(means[worst])), worst if even else ""
 
 
 def _rounding(found: DiscreteProblem) -> float:

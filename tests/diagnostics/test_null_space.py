@@ -350,6 +350,60 @@ def test_sources_and_fluxes_that_differ_by_a_hundredth_are_told():
         sciml.baseline(Rod())
 
 
+class Leaking(sciml.Problem):
+    """Stokes flow through a channel out of which a hundredth more flows than into it."""
+
+    domain = sciml.Box(x=(0, 2), y=(0, 1))
+    fields = ["u", "v", "p"]
+    leak = 1e-2
+    conditions = [
+        sciml.Dirichlet(u=lambda y: 4 * y * (1 - y), v=0.0, on=domain.face(x=0)),
+        sciml.Dirichlet(u=lambda self, y: (1 + self.leak) * 4 * y * (1 - y), v=0.0, on=domain.face(x=2)),
+        sciml.Dirichlet(u=0.0, v=0.0, on=domain.faces("y")),
+        sciml.Mean(p=0.0),
+    ]
+
+    @sciml.equation
+    def along(self, u, p, x, y):
+        return sciml.laplacian(u, x, y) - d(p, x)
+
+    @sciml.equation
+    def across(self, v, p, x, y):
+        return sciml.laplacian(v, x, y) - d(p, y)
+
+    @sciml.equation
+    def volume(self, u, v, x, y):
+        return d(u, x) + d(v, y)
+
+
+@pytest.mark.slow
+def test_a_flow_that_leaks_is_told_by_its_equation_and_by_whichever_came_closest():
+    """Polynomials of the whole box are as close as tiles: refinements of tiles alone tell that nothing is."""
+    solution = sciml.fit(Leaking(), seconds=60)
+    assert not solution.success
+    assert "the equation 'volume' misses by the same nearly everywhere" in solution.message
+    assert "whether sources balance what flows" in solution.message
+    assert sciml.fit(Leaking(leak=0.0), seconds=60).success
+
+
+@pytest.mark.parametrize(
+    ("residuals", "even", "told"),
+    [
+        ((3.0e-3, 3.02e-3, 3.05e-3), "volume", True),
+        ((3.0e-3, 3.02e-3, 3.05e-3), "", False),
+        ((3.0e-3, 3.02e-3, 2.4e-3), "volume", False),
+        ((3.0e-3, 3.02e-3), "volume", False),
+        ((3.0e-5, 3.02e-5, 3.05e-5), "volume", False),
+    ],
+)
+def test_what_is_the_same_everywhere_on_all_tiles_is_not_balanced(residuals, even, told):
+    refined, last = _Refinements(), ""
+    for number, residual in enumerate(residuals):
+        refined.change = 0.2 - 0.05 * number
+        last = refined.stalled(residual, singular=False, rounding=lambda: 0.0, even=even)
+    assert ("the equation 'volume' misses" in last) == told == refined.unbalanced
+
+
 def test_what_the_smallest_tiles_at_jumps_miss_shows_where_they_are_halved():
     refined, told = _Refinements(), []
     for change, smallest in ((1e-4, 2.0**-20), (1e-6, 2.0**-22), (1e-9, 2.0**-22), (1e-8, 2.0**-24)):

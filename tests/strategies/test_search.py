@@ -59,6 +59,15 @@ def test_a_wish_for_the_end_outlives_a_strategy_that_has_nothing_to_add():
     assert (found.residual, found.status) == (1e-3, "stopped")
 
 
+def test_what_no_way_mends_is_doubted_whichever_came_closest():
+    class Vain(Strategy):
+        def candidates(self, work, best):
+            yield Candidate(work.discrete, 2e-3, "none", doubt="nothing balances", accepted=True)
+
+    found = search([Fixed(), Vain(), Never()], workspace(Decay()))
+    assert (found.residual, found.doubt) == (1e-3, "nothing balances")
+
+
 def test_no_strategy_begins_when_the_budget_is_spent():
     work = workspace(Decay())
     work.log.budget = Budget(seconds=0.0)
