@@ -77,10 +77,16 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def statement(problem: Problem, constants: Mapping[str, float]) -> dict[str, Any]:
     """What a problem states with such constants: its domain, and the size of each residual for one fixed function."""
-    bound = problem.valued({name: value for name, value in constants.items() if name in problem.unknowns})
+    found = {name: value for name, value in constants.items() if name in problem.unknowns}
+    bound = problem.valued(found)
     # Points of its own for each: their order is no part of what is stated.
     blocks = [block for term in bound.terms() for block in blocks_of(bound, [term], _PROBES, np.random.default_rng(0))]
-    return {"domain": problem.domain.config, "residuals": [*_sizes(bound, blocks)], "points": _points_of()}
+    return {
+        "domain": problem.domain.config,
+        "constants": plain({**problem.constants, **found}),
+        "residuals": [*_sizes(bound, blocks)],
+        "points": _points_of(),
+    }
 
 
 def contradicted(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

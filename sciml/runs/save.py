@@ -20,7 +20,7 @@ from sciml.errors import FileError, ProblemError, SciMLError
 from sciml.geometry import Domain, clipped, domain_from_config
 from sciml.models import BUILT_IN, Components, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
-from sciml.runs.fingerprint import contradicted, statement
+from sciml.runs.fingerprint import contradicted, differences, statement
 from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
 from sciml.uncertainty.error_bands import FieldCovariance
@@ -173,11 +173,13 @@ def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem, doma
         raise FileError(f"{what}: the domain of {type(problem).__name__} is {problem.domain!r}, not {domain!r}. {instead}")
     estimates = record["frames"]["unknowns"]
     constants = dict(zip(estimates["index"], estimates["columns"]["estimate"], strict=True))
-    others = contradicted(record["statement"], statement(problem.on(own), constants))
+    before, now = record["statement"], statement(problem.on(own), constants)
+    others = contradicted(before, now)
     if others:
+        changed = "; ".join(differences(before.get("constants", {}), now["constants"]))
         raise FileError(
             f"{what}: {listed(others)} of {type(problem).__name__} or {record['name']} "
-            f"{'is' if len(others) == 1 else 'are'} stated by one of them alone. {instead}"
+            f"{'is' if len(others) == 1 else 'are'} stated by one of them alone{changed and f' ({changed})'}. {instead}"
         )
 
 
