@@ -146,6 +146,25 @@ def test_float32_for_onnx_and_what_it_does_not_hold(tmp_path):
         solution.export(tmp_path / "v.onnx", dtype="float16")
 
 
+@pytest.mark.slow
+def test_weights_that_cancel_each_other_lose_digits_elsewhere_too(tmp_path):
+    """Features with large weights round by more than the last digit; a program that rounds otherwise is no other function."""
+
+    class Swing(sciml.Problem):
+        domain = sciml.Interval(t=(0, 10))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=1.0, u_t=0.0)]
+
+        @sciml.equation
+        def pendulum(self, u, t):
+            return d(u, t, t) + 4 * torch.sin(u)
+
+    solution = sciml.fit(Swing())
+    session = onnxruntime.InferenceSession(solution.export(tmp_path / "swing.onnx"))
+    t = np.linspace(0, 10, 101)
+    assert session.run(None, {"t": t})[0] == pytest.approx(solution(t=t)["u"], abs=1e-8)
+
+
 def test_complex_functions_at_corners_are_no_onnx(tmp_path):
     corner = sciml.fit(sciml.gallery.problem("poisson_l_shape"))
     with pytest.raises(ModelError, match=r"ONNX cannot hold .* \.pt2 file can"):
