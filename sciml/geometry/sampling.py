@@ -53,6 +53,19 @@ class PointSet:
         quadrature = None if self.quadrature is None else self.quadrature[..., chosen]
         return PointSet(tuple(points[chosen] for points in self.points), normals, (), quadrature)
 
+    def by_side(self) -> list[PointSet]:
+        """The points of each side, or all of them where a place has no sides."""
+        counts = self.faces or (len(self.points[0]),)
+        return [self.part(slice(end - count, end)) for count, end in zip(counts, np.cumsum(counts).tolist(), strict=True)]
+
+    @classmethod
+    def joined(cls, parts: Sequence[PointSet], *, sides: bool = False) -> PointSet:
+        """The points of several sets, one after the other; each is a side."""
+        points = tuple(torch.cat(each) for each in zip(*(part.points for part in parts), strict=True))
+        normals = [part.normals for part in parts if part.normals is not None]
+        faces = tuple(len(part.points[0]) for part in parts) if sides else ()
+        return cls(points, torch.cat(normals) if len(normals) == len(parts) else None, faces)
+
 
 @dataclass(frozen=True)
 class Halvings:

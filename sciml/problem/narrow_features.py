@@ -111,41 +111,24 @@ def _rare(values: Tensor) -> Tensor:
 
 def _kept(sample: PointSet, rare: Tensor) -> PointSet:
     """A few rare points of each side."""
-    counts = sample.faces or (len(rare),)
-    chosen = [torch.nonzero(own)[:_KEPT, 0] for own in rare.split(counts)]
-    places = torch.cat([own + begin for own, begin in zip(chosen, np.cumsum((0, *counts)).tolist(), strict=False)])
-    return replace(sample.part(places), faces=tuple(map(len, chosen)))
+    own = zip(sample.by_side(), rare.split(sample.faces or (len(rare),)), strict=True)
+    return PointSet.joined([side.part(torch.nonzero(chosen)[:_KEPT, 0]) for side, chosen in own], sides=True)
 
 
 def _together(kept: Sequence[PointSet]) -> PointSet:
     """The rare points of several residuals of a place, side by side."""
 
-    def in_turn(side: Sequence[Tensor]) -> Tensor:
+    def in_turn(side: Sequence[PointSet]) -> PointSet:
         # Whoever takes the first of them sees all.
-        return torch.cat([*side])[torch.cat([torch.arange(len(own)) for own in side]).argsort(stable=True)]
+        return PointSet.joined(side).part(torch.cat([torch.arange(len(own.points[0])) for own in side]).argsort(stable=True))
 
-    def one(parts: Sequence[Tensor]) -> Tensor:
-        split = (own.split(each.faces) for own, each in zip(parts, kept, strict=True))
-        return torch.cat([in_turn(side) for side in zip(*split, strict=True)])
-
-    normals = [each.normals for each in kept if each.normals is not None]
-    counts = tuple(map(sum, zip(*(each.faces for each in kept), strict=True)))
-    return PointSet((one([each.points[0] for each in kept]),), one(normals) if normals else None, counts)
+    return PointSet.joined([in_turn(side) for side in zip(*(each.by_side() for each in kept), strict=True)], sides=True)
 
 
 def _joined(first: PointSet, second: PointSet, which: int, sets: int) -> PointSet:
     """The points of two sets of a place, those of the first before those of the second on each of its sides."""
-    counts = second.faces or (len(second.points[0]),)
-    most = [max(_FEWEST, round(_SHARE * count)) for count in counts]
-    added: list[int] = []
-
-    def both(one: Tensor, other: Tensor) -> Tensor:
-        pairs = zip(one.to(other).split(first.faces), other.split(counts), most, strict=True)
-        chosen = [(mine[which::sets][:limit], theirs) for mine, theirs, limit in pairs]
-        added[:] = [len(mine) for mine, _ in chosen]
-        return torch.cat([part for pair in chosen for part in pair])
-
-    normals = None if first.normals is None or second.normals is None else both(first.normals, second.normals)
-    points = both(first.points[0], second.points[0])
-    faces = tuple(map(sum, zip(added, counts, strict=True))) if second.faces else ()
-    return PointSet((points,), normals, faces)
+    like, parts = second.points[0], list[PointSet]()
+    for mine, theirs in zip(first.to(like.device, like.dtype).by_side(), second.by_side(), strict=True):
+        most = max(_FEWEST, round(_SHARE * len(theirs.points[0])))
+        parts.append(PointSet.joined([mine.part(slice(which, None, sets)).part(slice(most)), theirs]))
+    return PointSet.joined(parts, sides=bool(second.faces))

@@ -113,18 +113,19 @@ def with_pulses(problem: Problem, place: Place, sample: PointSet, middles: Point
         return sample
     at, middles = middles[:, column], middles.to(sample.points[0])
     middles = middles[(at >= problem.domain.lower[column]) & (at <= problem.domain.upper[column])]
-    counts = sample.faces or (len(sample.points[0]),)
-    copies = max(1, _COPIES // len(counts)) if len(problem.coordinates) > 1 else 0
-    # Where only the first of the points serve, these do.
-    parts = [torch.cat([_moved(each[:copies], column, middles[:, column]), each]) for each in sample.points[0].split(counts)]
-    normals = sample.normals
-    if normals is not None:
-        sides = normals.split(counts)
-        normals = torch.cat([part for each in sides for part in (each[:copies].repeat_interleave(len(middles), 0), each)])
-    else:
+    sides = sample.by_side()
+    copies = max(1, _COPIES // len(sides)) if len(problem.coordinates) > 1 else 0
+    parts = list[PointSet]()
+    for own in sides:
+        # Where only the first of the points serve, these do.
+        first = own.part(slice(copies))
+        normals = None if first.normals is None else first.normals.repeat_interleave(len(middles), 0)
+        parts.append(PointSet.joined([PointSet((_moved(first.points[0], column, middles[:, column]),), normals), own]))
+    if sample.normals is None:
         domain = place.part if isinstance(place, Within) else problem.domain
-        parts.insert(0, middles[torch.from_numpy(domain.distance(middles.cpu().numpy()) < 0).to(middles.device)])
-    return PointSet((torch.cat(parts),), normals, tuple(map(len, parts)) if sample.faces else ())
+        inside = torch.from_numpy(domain.distance(middles.cpu().numpy()) < 0).to(middles.device)
+        parts.insert(0, PointSet((middles[inside],)))
+    return PointSet.joined(parts, sides=bool(sample.faces))
 
 
 def _at_all_times(place: Place, coordinate: str) -> bool:

@@ -90,18 +90,13 @@ def with_thresholds(problem: Problem, place: Place, sample: PointSet, seen: Seen
     flat = all(side is None or isinstance(side, Face) for side in sides)
     if not (flat and isinstance(place, Interior | Within | OnFaces)) or not _compared(seen, sample.part(slice(2))):
         return sample
-    parts, normals, counts = list[Tensor](), list[Tensor](), list[int]()
-    first = 0
-    for side, count in zip(sides, sample.faces or (len(sample.points[0]),), strict=True):
-        own = sample.part(slice(first, first + count))
+    parts = list[PointSet]()
+    for side, own in zip(sides, sample.by_side(), strict=True):
         fixed = -1 if side is None else problem.coordinates.index(side.coordinate)
-        added = _in_cells(problem, place, own, seen, fixed) if count else own.points[0]
-        parts += [added, own.points[0]]
-        counts.append(len(added) + count)
-        if own.normals is not None:
-            normals += [own.normals[:1].expand(len(added), -1), own.normals]
-        first += count
-    return PointSet((torch.cat(parts),), torch.cat(normals) if normals else None, tuple(counts) if sample.faces else ())
+        added = _in_cells(problem, place, own, seen, fixed) if len(own.points[0]) else own.points[0]
+        normals = None if own.normals is None else own.normals[:1].expand(len(added), -1)
+        parts.append(PointSet.joined([PointSet((added,), normals), own]))
+    return PointSet.joined(parts, sides=bool(sample.faces))
 
 
 def switched(problem: Problem, coordinate: str) -> list[float]:

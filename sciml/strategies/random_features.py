@@ -307,11 +307,7 @@ def part_of(block: Collocation, fraction: float, dimension: int) -> Collocation:
         on_face = len(sample.points) > 1
         keep = max(1, round(block.size * (fraction ** ((dimension - 1) / dimension) if on_face else fraction)))
         return Collocation(PointSet(tuple(points[:keep] for points in sample.points)), block.terms)
-    chosen, start = [], 0
-    for count in sample.faces:
-        keep = max(min(count, _FEW), round(count * fraction ** ((dimension - 1) / dimension)))
-        chosen.append(torch.arange(start, start + keep))
-        start += count
-    index = torch.cat(chosen).to(sample.points[0].device)
-    normals = None if sample.normals is None else sample.normals[index]
-    return Collocation(PointSet((sample.points[0][index],), normals, tuple(map(len, chosen))), block.terms)
+    share = fraction ** ((dimension - 1) / dimension)
+    counts = [max(min(count, _FEW), round(count * share)) for count in sample.faces]
+    sides = [side.part(slice(keep)) for side, keep in zip(sample.by_side(), counts, strict=True)]
+    return Collocation(PointSet.joined(sides, sides=True), block.terms)
