@@ -101,6 +101,9 @@ _TOO_FEW, _LEAST = 0.25, 3
 # small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen, and
 # the latest ones; residuals that are small.
 _HARDLY, _FADES, _ROUNDED, _STEP, _SHARE, _LOOKS, _LATELY, _RESOLVED = 1e-2, 0.1, 1e-6, 1e-4, 1e-3, 3, 2, 0.1
+# By how much residuals move at least in a direction that may be told from one that they do not see, the share of that with
+# coarser tiles at which it rests, how far what is left may move the fields along it, and levels at most until it rests.
+_SEEN, _RESTS, _KNOWN, _MANY_LOOKS = 8e-4, 0.8, 1e-4, 8
 
 _CONTRADICTS = (
     "equations and conditions contradict each other, have no solution near this one, or hold something smaller than tiles "
@@ -316,7 +319,7 @@ class Tiles(Strategy):
             enough = ended or so_far.likely <= target
             # Finer tiles may show yet that a direction is seen, unless nothing but rounding is; they alone show how far off
             # constants may be.
-            looks = _LOOKS if adrift or fading else 2 if solved.raw else 1
+            looks = _MANY_LOOKS if adrift and level.loosest > _SEEN else _LOOKS if adrift or fading else 2 if solved.raw else 1
             if (adrift and so_far.blind) or (enough and len(so_far.seen) >= looks) or work.log.stopped:
                 break
             alike = model.alike
@@ -449,9 +452,11 @@ class _Refinements:
         tiles saw was about another solution.
         """
         before = max(self.resolved if linear else self.resolved[-_LATELY:], default=math.inf)
+        # What comes to rest far above what is left is seen by that much: a mode whose eigenvalue is near.
+        rests = bool(self.seen) and loosest > max(_SEEN, _RESTS * self.seen[-1], unsolved / _KNOWN)
         self.seen.append(loosest)
         self.resolved += [loosest] * (unsolved <= _RESOLVED)
-        return loosest < _HARDLY and (self.blind or loosest < _FADES * before)
+        return loosest < _HARDLY and (self.blind or (loosest < _FADES * before and not rests))
 
     def fading(self, level: _Level) -> set[str]:
         """Constants along the direction that rows see least, where they see less of it the finer the tiles are.

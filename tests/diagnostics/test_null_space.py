@@ -404,6 +404,41 @@ def test_what_is_the_same_everywhere_on_all_tiles_is_not_balanced(residuals, eve
     assert ("the equation 'volume' misses" in last) == told == refined.unbalanced
 
 
+class Resonant(sciml.Problem):
+    """Forced waves in a disk whose wave number is a thousandth from that of its lowest mode."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    square = 2.404825557695773**2 * (1 + 1e-3)
+    conditions = [sciml.Dirichlet(u=lambda x, y: torch.exp(x) * torch.cos(2 * y))]
+
+    @sciml.equation
+    def helmholtz(self, u, x, y):
+        return sciml.laplacian(u, x, y) + self.square * u - (self.square - 3) * torch.exp(x) * torch.cos(2 * y)
+
+    def reference(self, x, y):
+        return torch.exp(x) * torch.cos(2 * y)
+
+
+def test_a_mode_whose_eigenvalue_is_near_is_none_that_nothing_sees():
+    solution = sciml.fit(Resonant())
+    assert solution.success, solution.message
+    assert solution.error()["u"] < 10 * solution.estimated_error["u"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("seen", "adrift"),
+    [
+        ((4e-2, 8e-3, 1.6e-3, 1.1e-3, 1.2e-3), (False, False, True, True, False)),
+        ((4e-2, 8e-3, 1.6e-3, 1.1e-3, 8e-4), (False, False, True, True, True)),
+        ((4e-2, 8e-3, 1.2e-3, 8e-6, 1e-5), (False, False, True, True, True)),
+    ],
+)
+def test_what_residuals_see_of_a_direction_rests_or_falls(seen, adrift):
+    refined = _Refinements()
+    assert tuple(refined.adrift(each, 1e-9, linear=True) for each in seen) == adrift
+
+
 def test_what_the_smallest_tiles_at_jumps_miss_shows_where_they_are_halved():
     refined, told = _Refinements(), []
     for change, smallest in ((1e-4, 2.0**-20), (1e-6, 2.0**-22), (1e-9, 2.0**-22), (1e-8, 2.0**-24)):
