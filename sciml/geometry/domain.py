@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -153,19 +153,32 @@ class Region:
     faces: tuple[Side, ...] = ()
     boundary: bool = False
     excluded: tuple[Side, ...] = ()
+    # The domains by which it was named, with the sides of each, or None for their boundary.
+    named_by: tuple[tuple[Domain, tuple[Side, ...] | None], ...] = field(default=(), compare=False, repr=False)
 
     def __or__(self, other: Region) -> Region:
         extra = tuple(face for face in other.faces if face not in self.faces)
         # What one of them leaves out of the boundary is left out only if the other does not have it.
         around = [region for region in (self, other) if region.boundary]
         excluded = tuple(side for side in self.excluded + other.excluded if all(side in each.excluded for each in around))
-        return Region(self.faces + extra, bool(around), tuple(dict.fromkeys(excluded)))
+        return Region(self.faces + extra, bool(around), tuple(dict.fromkeys(excluded)), self.named_by + other.named_by)
 
     def __sub__(self, other: Region) -> Region:
         if other.boundary:
             raise ProblemError("only named sides are taken off a region: domain.boundary - domain.piece('inlet')")
         kept = tuple(face for face in self.faces if face not in other.faces)
-        return Region(kept, self.boundary, self.excluded + other.faces if self.boundary else ())
+        return Region(kept, self.boundary, self.excluded + other.faces if self.boundary else (), self.named_by)
+
+    def stranger(self, domain: Domain) -> Domain | None:
+        """A domain whose own sides, by which the region was named, lie elsewhere than those of ``domain``; None without one."""
+        for owner, sides in self.named_by:
+            ends = [(name, k) for name in owner.coordinates if name in domain.bounds for k in (0, 1)]
+            if sides is not None:
+                flat = {(side.coordinate, int(side.side == "upper")) for side in sides if isinstance(side, Face)}
+                ends = [end for end in ends if end in flat]
+            if any(owner.bounds[name][k] != domain.bounds[name][k] for name, k in ends):
+                return owner
+        return None
 
     def resolve(self, domain: Domain, time: str | None, constants: Sequence[str] = ()) -> tuple[Side, ...]:
         """The sides of ``domain`` that this region means; no part of ``boundary`` are faces of time and promoted constants."""
@@ -278,7 +291,11 @@ class Domain(ABC):
     @property
     def boundary(self) -> Region:
         """Every side except the faces of the problem's time coordinate."""
-        return Region(boundary=True)
+        return Region(boundary=True, named_by=((self, None),))
+
+    def _region(self, sides: Iterable[Side]) -> Region:
+        """A region of some of its sides."""
+        return Region(own := tuple(sides), named_by=((self, own),))
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -296,7 +313,7 @@ class Domain(ABC):
                 raise ProblemError(f"{type(self).__name__} has no piece {name!r}; its pieces are {among(name, self.pieces)}")
         if not names:
             raise ProblemError(f"piece() takes the name of a piece: {listed(self.pieces)}")
-        return Region(tuple(side for side in self.sides if side.describe(self) in names))
+        return self._region(side for side in self.sides if side.describe(self) in names)
 
     def faces(self, *coordinates: str) -> Region:
         """Both faces of each coordinate named, ``box.faces("x")``; of every coordinate that has faces when none is named.
@@ -312,7 +329,7 @@ class Domain(ABC):
         found = [self.opposite(name) for name in coordinates or own]
         if not found or None in found:
             raise ProblemError(self._no_face(f"faces({', '.join(map(repr, coordinates))})"))
-        return Region(tuple(side for each in found if each is not None for side in each.sides))
+        return self._region(side for each in found if each is not None for side in each.sides)
 
     def face(self, **position: float) -> Region:
         """The face at which one coordinate has one of its bounds, as in ``box.face(x=0)``.
@@ -327,7 +344,7 @@ class Domain(ABC):
             raise ProblemError(self._no_face(f"face({name}={value!r})"))
         for side in ("lower", "upper"):
             if abs(value - (lower if side == "lower" else upper)) <= 1e-12 * (upper - lower):
-                return Region((Face(name, side),))
+                return self._region([Face(name, side)])
         raise ProblemError(
             f"face({name}={value!r}) is not a face of the box: {name} runs from {lower:g} to {upper:g}; give one "
             f"of these two values"

@@ -125,7 +125,7 @@ class Polygon(Domain):
         wrong = [number for number in numbers if number not in range(len(self._start))]
         if wrong or not numbers:
             raise ProblemError(f"edge() takes numbers from 0 to {len(self._start) - 1}; given: {listed(numbers)}")
-        return Region(tuple(side for side, number in self._sides.items() if number in numbers))
+        return self._region(side for side, number in self._sides.items() if number in numbers)
 
     def corners(self) -> tuple[Corner, ...]:
         """Every vertex with its interior angle, in the order of the vertices, those of holes after them."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sciml._text import listed, nearest
 from sciml.errors import ProblemError
-from sciml.geometry import Domain, Interior, Place, Within, clipped
+from sciml.geometry import Domain, Interior, Place, Region, Within, clipped
 from sciml.geometry.coordinates import points_from
 from sciml.jets import AutogradJets, JetSpace
 from sciml.jets.calculus import check_names, check_residual, describe
@@ -478,6 +478,15 @@ def _check_definition(cls: type[Problem]) -> Composites:
             raise ProblemError(
                 f"{name}: conditions holds {condition!r}, which is not a condition; use sciml.Initial, Dirichlet, "
                 "Neumann, Robin, Point or Periodic, or mark a method with @sciml.condition(on=...)"
+            )
+        region, stated = getattr(condition, "on", None), condition.name if isinstance(condition, Residual) else "conditions"
+        # What is inherited means the same sides of another domain.
+        own = isinstance(region, Region) and {"domain", stated} <= vars(cls).keys()
+        if own and (other := region.stranger(domain)) is not None:
+            raise ProblemError(
+                f"{name}: the condition {condition.name!r} lies on the boundary of {other!r}, and not of {domain!r}: name it "
+                "by the problem's own domain, as in domain.boundary or domain.piece(...); an inner surface is "
+                "first.interface(second)"
             )
         if isinstance(condition, Residual):
             condition.check(known, domain.coordinates, time)

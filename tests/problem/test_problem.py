@@ -357,6 +357,48 @@ def test_a_function_without_named_parameters_is_told_to_be_wrapped():
             conditions = (sciml.Initial(u=torch.sin),)
 
 
+def on_plate(on, domain):
+    def laplace(self, u, x, y):
+        return d(u, x, x) + d(u, y, y)
+
+    members = {"domain": domain, "fields": ["u"], "conditions": [sciml.Dirichlet(u=0.0, on=on)]}
+    return type("Plate", (sciml.Problem,), {**members, "laplace": sciml.equation(laplace)})
+
+
+SQUARE, HOLE = sciml.Box(x=(0, 1), y=(0, 1)), sciml.Disk((0.5, 0.5), 0.2)
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        sciml.Box(x=(0, 2), y=(0, 1)).faces("x"),
+        sciml.Box(x=(0, 2), y=(0, 1)).boundary,
+        HOLE.boundary,
+        SQUARE.boundary | HOLE.boundary,
+    ],
+)
+def test_regions_of_another_domain_are_refused(on):
+    """They were moved to the problem's own boundary, or to all of it, and solved there."""
+    with pytest.raises(ProblemError, match=r"the condition 'dirichlet' lies on the boundary of .*, and not of"):
+        on_plate(on, SQUARE - HOLE)
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        SQUARE.boundary,
+        sciml.Box(x=(0, 2), y=(0, 1)).faces("y"),
+        SQUARE.faces("x") | HOLE.piece("circle"),
+        SQUARE.boundary - HOLE.piece("circle"),
+    ],
+)
+def test_regions_of_parts_of_the_domain_are_its_own(on):
+    plate = on_plate(on, SQUARE - HOLE)
+    # The same sides of another domain.
+    assert type("Long", (plate,), {"domain": sciml.Box(x=(0, 3), y=(0, 2)) - HOLE})().conditions
+    assert plate(domain=sciml.Box(x=(0, 4), y=(0, 2)) - HOLE).conditions
+
+
 def test_problems_and_solutions_are_pickled_though_their_conditions_hold_functions():
     """As they are between the processes of ``multiprocessing``; a pickle names the class, which is in a module."""
     problem = Heat(k=0.5)
