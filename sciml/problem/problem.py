@@ -481,8 +481,8 @@ def _check_definition(cls: type[Problem]) -> Composites:
             )
         region, stated = getattr(condition, "on", None), condition.name if isinstance(condition, Residual) else "conditions"
         # What is inherited means the same sides of another domain.
-        own = isinstance(region, Region) and {"domain", stated} <= vars(cls).keys()
-        if own and (other := region.stranger(domain)) is not None:
+        other = region.stranger(domain) if isinstance(region, Region) and {"domain", stated} <= vars(cls).keys() else None
+        if other is not None:
             raise ProblemError(
                 f"{name}: the condition {condition.name!r} lies on the boundary of {other!r}, and not of {domain!r}: name it "
                 "by the problem's own domain, as in domain.boundary or domain.piece(...); an inner surface is "
