@@ -130,6 +130,7 @@ def refine(task: Task, grids: Iterator[Grid], most: int, solve: Callable[[Grid, 
         # What does not fit on a coarse grid must not use up the time of the finer ones.
         budget.grant(share if found is None else 1.0)
         try:
+            grid.prepare(budget.check)
             solved = solve(grid, found.solved if found else None)
         except RECOVERABLE as error:
             # A coarse grid may be too coarse to be solved at all; a fine one may run out of time.

@@ -62,6 +62,9 @@ class Grid:
         """A quadrature over the nodes, ``(N,)``."""
         return reduce(np.multiply.outer, (axis.weights for axis in self.axes.values())).ravel()
 
+    def prepare(self, go_on: Callable[[], object] = bool) -> None:
+        """Make what takes long before it is asked for; ``go_on`` is called now and then, and ends it by an error."""
+
     def matrix(self, index: MultiIndex) -> scipy.sparse.csr_array:
         """From values at the nodes to a partial derivative there, ``(N, N)``."""
         orders = tuple(index.count(name) for name in self.coordinates)

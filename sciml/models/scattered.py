@@ -1,7 +1,7 @@
 r"""Finite differences on scattered nodes (RBF-FD): polyharmonic splines with polynomials on stencils of nearest nodes.
 
 On the stencil :math:`x_1, \dots, x_k` of the nearest node, functions are written as
-:math:`s(x) = \sum_j \lambda_j |x - x_j|^q + p(x)` with a polynomial p of some degree and
+:math:`s(x) = \sum_j \lambda_j |x - x_j|^5 + p(x)` with a polynomial p of some degree and
 :math:`\sum_j \lambda_j\,\pi(x_j) = 0` for all polynomials :math:`\pi` of that degree. Values and derivatives of s anywhere
 are weights times the values at the stencil; they are exact for polynomials.
 
@@ -12,7 +12,7 @@ Journal of Computational Physics 332 (2017).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import product
 from typing import Any
@@ -29,7 +29,6 @@ from sciml.models.bases import Basis1D
 from sciml.models.grid import Grid
 from sciml.typing import Array, MultiIndex
 
-_POWER = 5
 # Nodes of a stencil to a polynomial: with twice as many, some at straight sides are singular.
 _NODES = 2.5
 # Numbers in the matrices of stencils that are solved at once.
@@ -91,12 +90,15 @@ class ScatteredBasis(Basis1D):
         found[turn] = np.concatenate([found[:0], *self._weights(points[turn], centre[turn], [tuple(order)])])
         return torch.from_numpy(self._stencils[0][centre]), torch.from_numpy(found).to(x)
 
-    def matrices(self, orders: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], scipy.sparse.csr_array]:
-        """The differentiation matrices ``(N, N)`` from values at the nodes to derivatives there."""
-        count = len(self)
-        data = np.concatenate(
-            [each.reshape(-1, len(orders), self.reach) for each in self._weights(self.nodes, np.arange(count), orders)]
-        )
+    def matrices(
+        self, orders: Sequence[tuple[int, ...]], go_on: Callable[[], object] = bool
+    ) -> dict[tuple[int, ...], scipy.sparse.csr_array]:
+        """The differentiation matrices ``(N, N)`` from values at the nodes to derivatives there; see ``Grid.prepare``."""
+        count, portions = len(self), list[Array]()
+        for each in self._weights(self.nodes, np.arange(count), orders):
+            portions.append(each.reshape(-1, len(orders), self.reach))
+            go_on()
+        data = np.concatenate(portions)
         starts = np.arange(count + 1) * self.reach
         return {
             order: scipy.sparse.csr_array((data[:, row].ravel(), self._stencils[0].ravel(), starts), shape=(count, count))
@@ -137,25 +139,28 @@ class ScatteredBasis(Basis1D):
 
     def _polynomials(self, places: Array, order: tuple[int, ...]) -> Array:
         """A derivative of all monomials at places ``(..., D)``, ``(..., M)``."""
-        found = np.ones((*places.shape[:-1], len(self._powers)))
+        found: Any = 1.0
         for column, times in enumerate(order):
             powers = self._powers[:, column]
             falling = np.array([math.perm(int(power), times) for power in powers])
-            found *= falling * places[..., column : column + 1] ** np.maximum(powers - times, 0)
-        return found
+            # Products of powers that are there: to raise each number to each power takes four times as long.
+            raised = np.vander(places[..., column].ravel(), self.degree + 1, increasing=True)
+            found = found * (falling * raised[:, np.maximum(powers - times, 0)])
+        return np.asarray(found).reshape(*places.shape[:-1], len(self._powers))
 
 
 def _radial(away: Array, order: tuple[int, ...]) -> Array:
-    """A derivative, up to the second, of the power of the distance by the vectors ``(..., D)`` from the centres."""
-    r = np.sqrt(np.square(away).sum(axis=-1))
+    """A derivative, up to the second, of the fifth power of the distance by the vectors ``(..., D)`` from the centres."""
+    # Products, which take a fifth of the time of powers.
+    square = np.einsum("...d,...d->...", away, away)
+    r = np.sqrt(square)
     along = [column for column, times in enumerate(order) for _ in range(times)]
     if not along:
-        return r**_POWER
+        return square * square * r
     if len(along) == 1:
-        return _POWER * r ** (_POWER - 2) * away[..., along[0]]
+        return 5 * square * r * away[..., along[0]]
     one, two = along
-    mixed = (_POWER - 2) * r ** (_POWER - 4) * away[..., one] * away[..., two]
-    return _POWER * (mixed + (r ** (_POWER - 2) if one == two else 0.0))
+    return 5 * r * (3 * away[..., one] * away[..., two] + (square if one == two else 0.0))
 
 
 class ScatteredNodes(Grid):
@@ -204,12 +209,15 @@ class ScatteredNodes(Grid):
         self.shape = (self.size,)
         self.resolution = round(2 * max(domain.half_widths.values()) / spacing) + 1
 
-    def matrix(self, index: MultiIndex) -> scipy.sparse.csr_array:
+    def prepare(self, go_on: Callable[[], object] = bool) -> None:
         if not self._matrices:
             every = product(range(3), repeat=len(self.coordinates))
             (basis,) = self.axes.values()
-            self._matrices = basis.matrices([each for each in every if 0 < sum(each) <= 2])
+            self._matrices = basis.matrices([each for each in every if 0 < sum(each) <= 2], go_on)
             self._matrices[(0,) * len(self.coordinates)] = scipy.sparse.csr_array(scipy.sparse.eye_array(self.size))
+
+    def matrix(self, index: MultiIndex) -> scipy.sparse.csr_array:
+        self.prepare()
         return super().matrix(index)
 
     def holds(self, side: Side) -> bool:
