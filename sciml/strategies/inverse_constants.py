@@ -417,7 +417,10 @@ class OutputError:
         """The solutions at better and better constants, at first no more exact than finding these takes."""
         log = self.work.log
         self.aim(self.roughly)
-        here = self.reached({name: value.detach() for name, value in self.data.raw.items()})
+        first, begun = self.data.raw, self.work.begun or {}
+        # Coefficients of series have none from a fit before.
+        first = {name: begun[name].to(value) for name, value in first.items()} if begun.keys() == first.keys() else first
+        here = self.reached({name: value.detach() for name, value in first.items()})
         if here is None:
             return
         # The first values are no estimates, and better than nothing where time ends.

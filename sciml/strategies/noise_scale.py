@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from sciml.problem import Measurements, Problem
+from sciml._text import listed
+from sciml.problem import Measurements, Normal, Problem
 from sciml.solvers import DiscreteProblem
 from sciml.strategies.search import STOPPED, Candidate, Workspace
 from sciml.uncertainty.covariance import from_rows
@@ -36,20 +37,25 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
         return done, [f"too few measurements to find the size of the noise of {', '.join(wanted)}", *work.choices]
     rounds, settled = 1, False
     while rounds < _PASSES and not done.ended and not settled and not work.log.over():
-        work = work.on(measurements.with_sigma(sizes))
+        work = replace(work.on(measurements.with_sigma(sizes)), begun=done.discrete.raw)
         try:
             again = solve(work)
         except KeyboardInterrupt:
             return replace(done, status="interrupted", message=""), work.choices
         if again.status in STOPPED:
             # The fit before it is whole, this one is not.
-            return replace(done, status=again.status, message=again.message), work.choices
+            done = replace(done, status=again.status, message=again.message)
+            break
         done = again
         found = _sizes(done.discrete, measurements, wanted) or sizes
         settled = all(abs(found[column] - sizes[column]) <= _SETTLED * sizes[column] for column in wanted)
         sizes, rounds = found, rounds + 1
-    listed = ", ".join(f"{sizes[column]:.3g} for {column}" for column in wanted)
-    return done, [f"size of the noise, found from the misfit in {rounds} passes: {listed}", *work.choices]
+    robust = [column for column in wanted if not isinstance(measurements.noise_or_normal(column), Normal)]
+    if rounds == 1 and robust and not settled:
+        why = f"least squares alone were fitted, to which the noise of {listed(robust)} says nothing: the time was over before"
+        done = replace(done, doubt=done.doubt or f"{why} a fit in which outliers weigh less; give more by seconds=")
+    found_sizes = ", ".join(f"{sizes[column]:.3g} for {column}" for column in wanted)
+    return done, [f"size of the noise, found from the misfit in {rounds} passes: {found_sizes}", *work.choices]
 
 
 def _wanted(problem: Problem, measurements: Measurements) -> list[str]:

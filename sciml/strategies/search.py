@@ -267,6 +267,8 @@ class Workspace:
     feed: Any = None
     choices: list[str] = field(default_factory=list)
     varied: Varied | None = None
+    # The raw unknowns of a fit before this one, from which constants begin.
+    begun: Mapping[str, torch.Tensor] | None = None
 
     @property
     def seed(self) -> int:

@@ -121,10 +121,39 @@ def test_ctrl_c_in_a_repeated_fit_keeps_the_one_before():
     assert len(passes) == 2
 
 
-def test_tries_of_polynomials_have_unknowns_of_their_own():
-    class Rate(Decay):
-        rate = sciml.Unknown(1.0)
+class Rate(Decay):
+    rate = sciml.Unknown(1.0)
 
+
+@pytest.mark.parametrize(("noise", "doubted"), [(sciml.StudentT(), True), (sciml.Normal(), False)])
+def test_robust_noise_that_the_time_left_no_fit_for_is_no_success(noise, doubted):
+    """Constants of least squares, which outliers move, had been a success."""
+    t = np.linspace(0, 1, 30)
+    measurements = Measurements({"t": t, "u": np.exp(-2 * t)}, noise={"u": noise})
+
+    def solve(work):
+        work.log.budget = Budget(seconds=0.0)
+        return candidate(spectral.Spectral(), work)
+
+    found, _ = noise_scale.iterate(solve, workspace(Rate(), measurements=measurements))
+    assert ("least squares alone were fitted" in found.doubt) == doubted
+
+
+def test_a_repeated_fit_begins_from_the_constants_of_the_one_before():
+    t = np.linspace(0, 1, 30)
+    measurements = Measurements({"t": t, "u": np.exp(-2 * t) + 0.01 * np.sin(40 * t)}, noise={"u": sciml.StudentT()})
+    begun = []
+
+    def solve(work):
+        begun.append(work.begun)
+        return candidate(strategies.NonlinearRegression((strategies.Spectral(),)), work)
+
+    found, _ = noise_scale.iterate(solve, workspace(Rate(), measurements=measurements))
+    assert begun[0] is None
+    assert begun[1]["rate"] == pytest.approx(float(found.discrete.raw["rate"].detach()), rel=1e-2)
+
+
+def test_tries_of_polynomials_have_unknowns_of_their_own():
     t = np.linspace(0, 1, 30)
     data = Measurements({"t": t, "u": np.exp(-2 * t)})
     work = workspace(Rate(), measurements=data)
