@@ -150,7 +150,7 @@ def test_a_repeated_fit_begins_from_the_constants_of_the_one_before():
 
     found, _ = noise_scale.iterate(solve, workspace(Rate(), measurements=measurements))
     assert begun[0] is None
-    assert begun[1]["rate"] == pytest.approx(float(found.discrete.raw["rate"].detach()), rel=1e-2)
+    assert float(begun[1]["rate"].detach()) == pytest.approx(float(found.discrete.raw["rate"].detach()), rel=1e-2)
 
 
 def test_tries_of_polynomials_have_unknowns_of_their_own():
