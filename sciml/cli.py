@@ -296,7 +296,7 @@ def doctor(
         _say(f"• {each}")
     for title, meaning, frame in checkup.tables():
         _console.print(report.table_of(frame, title, meaning=meaning))
-    wrong = checkup.findings["severity"].isin(["fatal", "error"]).any() or (checkup.artefacts["state"] != "whole").any()
+    wrong = checkup.findings["severity"].isin(["fatal", "error"]).any() or len(checkup.broken) > 0
     raise typer.Exit(1 if wrong else 0)
 
 

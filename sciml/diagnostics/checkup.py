@@ -79,10 +79,15 @@ class Checkup:
         """What the tables show and what to do; a single sentence where nothing stands out."""
         found = [f"{row['what']}{row['remedy'] and ': ' + row['remedy']}" for _, row in self.findings.iterrows()]
         found += [*self._of_terms(), *self._of_layers(), *self._of_jacobian(), *self._of_unknowns()]
-        for _, row in self.artefacts.iterrows():
-            if row["state"] != "whole":
-                found.append(f"{row['file']} ({row['generation']}) is {row['state']}: {row['advice']}")
+        found += [
+            f"{row['file']} ({row['generation']}) is {row['state']}: {row['advice']}" for _, row in self.broken.iterrows()
+        ]
         return tuple(found) or ("nothing stands out",)
+
+    @property
+    def broken(self) -> pd.DataFrame:
+        """The rows of ``artefacts`` that are damaged or missing; of files that are not listed, such as logs, nothing is known."""
+        return self.artefacts[~self.artefacts["state"].isin(["whole", "unlisted"])] if len(self.artefacts) else self.artefacts
 
     def tables(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
         """The tables that are not empty, each with a title and what it means."""

@@ -114,6 +114,22 @@ def test_a_budget_and_how_to_read(tmp_path, monkeypatch):
     assert ended.value.code == 2
 
 
+def test_a_healthy_run_is_sound(tmp_path, monkeypatch):
+    """What a run writes beside its files, a history and a report, was told as damage."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decay.py").write_text(QUICK)
+    ended = []
+    fitted = ["fit", "decay.py", "--model", "MLP(6)", "--solver", "LBFGS(300)"]
+    for arguments in (fitted, ["report", "runs/decay"], ["doctor", "runs/decay"]):
+        monkeypatch.setattr(sys, "argv", ["sciml", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            ended.append(end.code)
+    assert ended[-1] == 0
+    assert (tmp_path / "runs/decay/report.html").exists()
+
+
 def test_nobody_waits_for_scipy_after_an_interruption(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "decay.py").write_text(QUICK)
