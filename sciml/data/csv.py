@@ -368,7 +368,7 @@ def _check_finite(file: _File, body: _Body, name: str, values: Array, missing: s
     """Refuse infinite values, and missing ones unless they are to be masked, with their lines."""
     for wrong, what, remedy in (
         (np.isinf(values), "infinite", "correct or remove them"),
-        (np.isnan(values), "missing", "fill or remove them, or pass missing='mask' to skip them"),
+        (np.isnan(values), "missing", "fill or remove them, or pass missing='mask' to skip those of measured values"),
     ):
         if wrong.any() and (what == "infinite" or missing != "mask"):
             lines = [str(body.lines[row]) for row in np.flatnonzero(wrong)[:6]]

@@ -328,5 +328,9 @@ def check_finite(source: str, name: str, values: Array, missing: str, rows: Arra
         raise DataError(
             f"{source}: column {name!r} has {int(bad.sum())} value(s) that are not finite{piece}, the first in row {row} "
             f"({values[first]}); remove these rows"
-            + ("" if np.isinf(values).any() else ", or skip them by sciml.Table(..., missing='mask')")
+            + (
+                ""
+                if np.isinf(values).any()
+                else ", or skip those of measured values by missing='mask' of sciml.Table or sciml.read"
+            )
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sciml._text import extra, listed, whole
-from sciml.errors import FileError, ProblemError, SolverError
+from sciml.errors import DataError, FileError, ProblemError, SolverError
 from sciml.problem.observations import derivative_named
 from sciml.runs import load
 from sciml.runs.directory import SOLUTION
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _NUMPY, _ARROW, _JSON = "application/x-npy", "application/vnd.apache.arrow.stream", "application/json"
 # For how long requests are collected that are answered together, in seconds.
 _TOGETHER = 0.002
+# The largest number of a port.
+_PORTS = 65535
 _LOG = logging.getLogger("sciml.serve")
 
 
@@ -147,17 +149,20 @@ def serve(
 
     Args:
         path: the directory of a run, a file that ``Solution.save`` wrote, or a solution.
-        port: where to listen.
+        port: where to listen, from 0, which is any that is free, to 65535.
         host: the address to listen at; only this machine can reach the default.
         token, points: as for ``app``.
         problem: the problem of a solution that satisfies conditions exactly.
 
     Raises:
+        DataError: there is no such port.
         FileError: the file is missing, damaged, or not one of ours.
         MissingExtraError: FastAPI or uvicorn are not installed.
     """
     with extra("serve", "serving needs uvicorn"):
         import uvicorn
+    if whole("port", port, 0) > _PORTS:
+        raise DataError(f"port must be at most {_PORTS}; given: {port}")
     solution: Any = path
     if isinstance(path, str | Path):
         file = Path(path)

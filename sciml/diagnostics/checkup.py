@@ -86,7 +86,7 @@ class Checkup:
 
     @property
     def broken(self) -> pd.DataFrame:
-        """The rows of ``artefacts`` that are damaged or missing; of files that are not listed, such as logs, nothing is known."""
+        """The rows of ``artefacts`` that are damaged or missing; nothing is known of files that are not listed, as logs."""
         return self.artefacts[~self.artefacts["state"].isin(["whole", "unlisted"])] if len(self.artefacts) else self.artefacts
 
     def tables(self) -> Iterator[tuple[str, str, pd.DataFrame]]:

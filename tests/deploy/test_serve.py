@@ -146,6 +146,12 @@ def test_damaged_files_are_not_served(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("port", [-1, 99999, 8000.5])
+def test_there_are_as_many_ports_as_there_are(heat, port):
+    with pytest.raises(sciml.DataError, match="port must be"):
+        serve(heat, port=port)
+
+
 def test_many_clients_at_once_and_a_graceful_end(heat, tmp_path):
     """A real server: sixteen clients get their own answers, and SIGTERM ends it with what was asked answered."""
     heat.save(tmp_path / "heat.pt")

@@ -357,6 +357,20 @@ def test_a_function_without_named_parameters_is_told_to_be_wrapped():
             conditions = (sciml.Initial(u=torch.sin),)
 
 
+@pytest.mark.parametrize(
+    ("residual", "said"),
+    [
+        (lambda self, u, t: d(u, t) - speed * u, r"define or import it; a constant of the class is self\.speed"),  # noqa: F821
+        (lambda self, u, t: d(u, t) - self.speed * u, r"set it in the class, as in speed = 1\.0"),
+        (lambda self, u, t: d(u, t) if u > 0 else u, r"choose by torch\.where\(condition, one, other\) instead of if"),
+        (lambda self, u, t: np.sin(d(u, t)) + float("x"), r"torch\.sin, not math\.sin"),
+    ],
+)
+def test_what_to_do_about_an_equation_that_raises(residual, said):
+    with pytest.raises(ProblemError, match=said):
+        sciml.fit(define(heat=sciml.equation(residual))())
+
+
 def on_plate(on, domain):
     def laplace(self, u, x, y):
         return d(u, x, x) + d(u, y, y)
