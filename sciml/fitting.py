@@ -252,6 +252,8 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
     elif message and status in _MESSAGES:
         said = f"{said} ({message})"
     explain = judged.fails and status not in ENDED
+    # What was warned of before is the likeliest cause.
+    causes = [each for each in log.warned if (reasons or short) and each not in reasons]
     remarks = [*judged.remarks, *(overfitted(log.history) or (stagnant(setup, log.history) if explain else []))]
     counts = ", ".join(f"{block.size} for {'/'.join(term.name for term in block.terms)}" for block in setup.train)
     problem = setup.problem
@@ -271,7 +273,7 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         residuals=issued.residuals,
         success=status in ("converged", "plateau", "budget", "stopped") and not reasons and not short,
         status=status,
-        message="; ".join([said, *reasons, *remarks]),
+        message="; ".join([said, *causes, *reasons, *remarks]),
         nit=log.steps,
         nfev=log.evaluations,
         seconds=log.seconds,

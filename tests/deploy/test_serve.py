@@ -17,8 +17,8 @@ import pyarrow
 import pytest
 
 import sciml
-from sciml.deploy import app
-from sciml.errors import FileError
+from sciml.deploy import app, serve
+from sciml.errors import DataError, FileError
 
 httpx = pytest.importorskip("httpx")
 
@@ -148,7 +148,7 @@ def test_damaged_files_are_not_served(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("port", [-1, 99999, 8000.5])
 def test_there_are_as_many_ports_as_there_are(heat, port):
-    with pytest.raises(sciml.DataError, match="port must be"):
+    with pytest.raises(DataError, match="port must be"):
         serve(heat, port=port)
 
 

@@ -660,3 +660,12 @@ def test_equations_that_are_missing_are_told():
 
     assert lacking(Coupled())[0] == "2 field(s) need as many equations, and there are 1: add one, or pass data"
     assert lacking(Whole()) == []
+
+
+def test_what_was_warned_of_is_the_cause_of_a_failure():
+    """It had been told to take more time."""
+    twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Dirichlet(u=2.0, on=SQUARE.face(x=1), name="hot")]
+    with pytest.warns(ConditionWarning):
+        solution = sciml.fit(made(SQUARE, twice, poisson=poisson), strategy="Spectral", seconds=10)
+    assert not solution.success
+    assert "u is prescribed twice on x=1, by 'dirichlet' and 'hot': leave one of them out" in solution.message
