@@ -66,6 +66,9 @@ class ScatteredBasis(Basis1D):
         self._powers = np.array([each for each in powers if sum(each) <= degree])
         self.reach = min(round(_NODES * len(self._powers)), len(places))
         self._tree = scipy.spatial.cKDTree(places)
+        self._derivatives = [each for each in product(range(3), repeat=self.columns) if 0 < sum(each) <= 2]
+        # The latest points, the node nearest to each, and their tables.
+        self._latest: tuple[Array, Array, dict[tuple[int, ...], Array]] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -82,19 +85,24 @@ class ScatteredBasis(Basis1D):
 
     def table(self, x: Tensor, order: Sequence[int]) -> tuple[Tensor, Tensor]:
         """A derivative at points ``(m, D)``, its orders by coordinate: the numbers and weights of a stencil, ``(m, k)``."""
-        points = x.detach().cpu().numpy()
-        centre = self._tree.query(points)[1]
-        # Points about the same node share the matrix of its stencil.
-        turn = np.argsort(centre, kind="stable")
-        found = np.empty((len(points), self.reach))
-        found[turn] = np.concatenate([found[:0], *self._weights(points[turn], centre[turn], [tuple(order)])])
-        return torch.from_numpy(self._stencils[0][centre]), torch.from_numpy(found).to(x)
+        points, order = x.detach().cpu().numpy(), tuple(order)
+        if self._latest is None or not np.array_equal(self._latest[0], points):
+            self._latest = points.copy(), self._tree.query(points)[1], {}
+        _, centre, tables = self._latest
+        if order not in tables:
+            # Whoever asks for one derivative asks for others at the same points, and their stencils take most of the time.
+            wanted = self._derivatives if order in self._derivatives else [order]
+            # Points about the same node share the matrix of its stencil.
+            turn = np.argsort(centre, kind="stable")
+            found = np.empty((len(points), len(wanted), self.reach))
+            flat = found.reshape(len(points), -1)
+            flat[turn] = np.concatenate([flat[:0], *self._weights(points[turn], centre[turn], wanted)])
+            tables.update(zip(wanted, np.ascontiguousarray(found.swapaxes(0, 1)), strict=True))
+        return torch.from_numpy(self._stencils[0][centre]), torch.from_numpy(tables[order]).to(x, copy=True)
 
-    def matrices(
-        self, orders: Sequence[tuple[int, ...]], go_on: Callable[[], object] = bool
-    ) -> dict[tuple[int, ...], scipy.sparse.csr_array]:
-        """The differentiation matrices ``(N, N)`` from values at the nodes to derivatives there; see ``Grid.prepare``."""
-        count, portions = len(self), list[Array]()
+    def matrices(self, go_on: Callable[[], object] = bool) -> dict[tuple[int, ...], scipy.sparse.csr_array]:
+        """The matrices ``(N, N)`` from values at the nodes to first and second derivatives there; see ``Grid.prepare``."""
+        count, portions, orders = len(self), list[Array](), self._derivatives
         for each in self._weights(self.nodes, np.arange(count), orders):
             portions.append(each.reshape(-1, len(orders), self.reach))
             go_on()
@@ -211,9 +219,8 @@ class ScatteredNodes(Grid):
 
     def prepare(self, go_on: Callable[[], object] = bool) -> None:
         if not self._matrices:
-            every = product(range(3), repeat=len(self.coordinates))
             (basis,) = self.axes.values()
-            self._matrices = basis.matrices([each for each in every if 0 < sum(each) <= 2], go_on)
+            self._matrices = basis.matrices(go_on)
             self._matrices[(0,) * len(self.coordinates)] = scipy.sparse.csr_array(scipy.sparse.eye_array(self.size))
 
     def matrix(self, index: MultiIndex) -> scipy.sparse.csr_array:

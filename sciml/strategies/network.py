@@ -152,7 +152,7 @@ class Train(Strategy):
 
         fraction = 1.0 / windows.count
         methods = [WindowMethod(attempt, fraction, fraction, fraction)]
-        return march(setup, methods, target=math.inf, hopeless=math.inf, ended=lambda: training.log.ended)
+        return march(setup, methods, target=math.inf, hopeless=math.inf, ended=lambda at: training.log.ended)
 
 
 def _estimated(setup: DiscreteProblem, reached: float, options: Options, *, given: bool) -> tuple[dict[str, float], str]:

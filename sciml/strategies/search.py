@@ -35,6 +35,8 @@ from sciml.strategies.prepare import prepare
 from sciml.uncertainty.error_bands import FieldCovariance
 
 STOPPED = ("stopped", "interrupted")
+# The solver of candidates that are windows of time in turn.
+WINDOWS = "windows"
 ENDED = ("diverged", *STOPPED)
 
 # Residuals that are rounding: layers that stand in for waves leave more. What leaves a quarter says nothing of a problem.

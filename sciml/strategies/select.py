@@ -33,7 +33,7 @@ _PROBED, _DECAY = {1: 24, 2: 14}, 0.3
 # How large the fields are there, in their sizes: what saturates is seen where they are small.
 _SIZES = (1.0, 1e-2, 1e-4)
 
-# Of the budget of time, for windows of ordinary differential equations.
+# Of the budget of time, for windows that SciPy may be faster than.
 _SHARE = 0.6
 
 KINDS: tuple[type[Strategy], ...] = (
@@ -195,7 +195,7 @@ def _serving(work: Workspace) -> list[Strategy]:
         box_alone = "its domain is a box" if isinstance(problem.domain, Box) else None
         return [way for way, unless in ((Spectral(), None), (Tiles(), box_alone)) if serves(way, unless)]
     # SciPy may take seconds where features take minutes.
-    march = TimeMarching(_SHARE if work.dimension == 1 else 1.0)
+    march = TimeMarching(_SHARE if ClassicalGrids().obstacle(work) is None else 1.0)
     in_time = serves(march)
     in_slabs = march.unless_in_slabs(work) is None
     alone = None if work.linear or not in_time else "the problem is nonlinear and starts in time: windows serve it better"

@@ -25,7 +25,7 @@ from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
 from sciml.strategies.classical import on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
-from sciml.strategies.search import Candidate, Strategy, Workspace, judged_apart
+from sciml.strategies.search import WINDOWS, Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
 from sciml.strategies.transfer import WarmStart
 from sciml.uncertainty.covariance import from_refinement
@@ -92,6 +92,8 @@ _SOLVED, _PART_OF, _HALVED = 1e-4, 0.1, 0.5
 _EQUAL = 1e-6
 # From what misfit on tiles lie across others; how much less they keep to what these are beyond the domain.
 _SAME, _BEYOND = 1e-8, 1e-6
+# The share of the budget of time after which tiles for all times do not follow windows.
+_LATE = 0.5
 # The share of all products of degrees that tiles take, at least.
 _OF_ALL = 0.5
 # The share of the numbers of a solution that is begun from with which tiles may hold it; levels of refinement at least.
@@ -181,6 +183,10 @@ class Tiles(Strategy):
 
     def candidates(self, work: Workspace, best: Candidate | None) -> Iterator[Candidate]:
         given = any(each is not None for each in (self.tiles, self.degree, self.on, self.begin))
+        marched = best is not None and best.solver == WINDOWS and not best.solved
+        if marched and not given and work.log.seconds > _LATE * work.log.budget.seconds:
+            work.choices.append(f"{self.name}: left out, windows did not arrive in time, and tiles for all times take longer")
+            return
         plain = self._refined(work)
         if given or work.linear or work.problem.time is not None or work.problem.unknowns:
             yield from plain

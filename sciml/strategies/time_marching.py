@@ -304,14 +304,15 @@ def march(
     methods: Sequence[WindowMethod],
     *,
     target: float,
-    ended: Callable[[], bool],
+    ended: Callable[[float], bool],
     hopeless: float = HOPELESS,
 ) -> Marched:
     """Solve window after window, their lengths chosen by the residual on held-out rows.
 
     A window whose residual misses the target is halved, down to the shortest; there the next method takes over, and on the last
     method the window stays as it is. A method that turns out to miss by more than the one below did gives the march back, which
-    then aims for what can be had. A window far below the target is followed by a longer one.
+    then aims for what can be had. A window far below the target is followed by a longer one. ``ended`` says whether the last
+    window, which began at the time that it is given, is the last one.
     """
     begin, end = setup.problem.domain.bounds[str(setup.problem.time)]
     whole = end - begin
@@ -336,7 +337,7 @@ def march(
                 raise
             interrupted = True
             break
-        over, shortest = ended(), methods[method].shortest * whole
+        over, shortest = ended(at), methods[method].shortest * whole
         needed = _still_needed(edges, residuals, target, end)
         if needed > _MOST_WINDOWS and method + 1 < len(methods):
             # At such a pace it would not arrive: what takes over may.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ from sciml.solvers import Adaptive, DiscreteProblem, GaussNewton
 from sciml.solvers.scaling import not_inflated
 from sciml.strategies.grid_slabs import GridWindows, not_on_grid
 from sciml.strategies.random_features import not_by_least_squares
-from sciml.strategies.search import Candidate, Log, Strategy, Workspace, judged_apart
+from sciml.strategies.search import WINDOWS, Candidate, Log, Strategy, Workspace, judged_apart
 from sciml.strategies.slabs import ElementWindows, SlabAttempt, Verdict, not_on_elements
 from sciml.strategies.tile_slabs import TileWindows, not_on_tiles
 from sciml.strategies.time_marching import (
@@ -51,6 +51,8 @@ _PLANE_AND_TIME = 3
 _JUMP = 1e-4
 # How often a window is solved with the sizes of its equations at what was found.
 _SIZED = 3
+# How many of the latest windows tell the pace of a march; how many times longer than there is time it is given up for others.
+_LATEST, _FAR_LONGER = 3, 3.0
 
 
 @dataclass
@@ -104,9 +106,35 @@ def _came(marched: Marched) -> tuple[bool, bool, float]:
     return marched.complete, math.isfinite(marched.worst), marched.edges[-1]
 
 
-def _over(log: Log, late: float) -> bool:
-    """Whether no other window begins: somebody wants the end, or so many seconds are over."""
-    return log.stopped or log.seconds > late
+@dataclass
+class _Pace:
+    """Whether no other window begins: somebody wants the end, or after ``share`` of the budget of time others may be faster.
+
+    So it is where windows would take far longer than what is left to arrive at the ``end``, at the pace of the latest ones; of
+    windows that are not ``patient`` always.
+    """
+
+    log: Log
+    end: float
+    share: float
+    patient: bool
+    marks: list[tuple[float, float]] = field(default_factory=list)
+    said: str = ""
+
+    def __call__(self, at: float) -> bool:
+        now, budget = self.log.seconds, self.log.budget.seconds
+        if not self.marks or at > self.marks[-1][0]:
+            self.marks.append((at, now))
+        if self.log.stopped or now <= self.share * budget or self.share == 1:
+            return self.log.stopped
+        (first, then), *_ = self.marks[-_LATEST:]
+        needed = (self.end - at) * (now - then) / (at - first) if at > first else math.inf
+        if self.patient and needed <= _FAR_LONGER * (budget - now):
+            return False
+        if self.patient:
+            away = f"at this pace the end is {needed:.2g} s away" if math.isfinite(needed) else "no window has ended yet"
+            self.said = f"left to others, for {away}"
+        return True
 
 
 def stand_still(setup: DiscreteProblem) -> None:
@@ -149,7 +177,8 @@ class TimeMarching(Strategy):
     equations, windows are solved by random features.
 
     Args:
-        share: of the budget of time, after which no window by random features begins, for others may be faster.
+        share: of the budget of time, after which no window by random features begins, and none where the end is far longer away
+            than the budget at the pace of the latest ones: others may be faster. With 1 it is all of the budget.
 
     Raises:
         SolverError: not a number above 0 and at most 1.
@@ -216,7 +245,7 @@ class TimeMarching(Strategy):
             found,
             # Windows that are solved well one by one may be far off together.
             max(marched.worst, distance) if follows else marched.worst,
-            "windows",
+            WINDOWS,
             reason,
             accepted=good and not follows,
             solved=marched.complete,
@@ -277,9 +306,10 @@ class TimeMarching(Strategy):
         turns = itertools.count()
         while not own or own[-1].again():
             own = methods(next(turns))
-            late = self.share * work.log.budget.seconds if isinstance(own[0].attempt, FeatureWindows) else math.inf
+            end = work.problem.domain.bounds[str(work.problem.time)][1]
+            pace = _Pace(work.log, end, self.share, patient=work.dimension > 1)
             try:
-                marched = march(part, own, target=target, ended=partial(_over, work.log, late))
+                marched = march(part, own, target=target, ended=pace)
             except KeyboardInterrupt:
                 if best is None:
                     raise
@@ -287,7 +317,9 @@ class TimeMarching(Strategy):
             if best is None or _came(marched) > _came(best[0]):
                 best = marched, own
             best = replace(best[0], interrupted=marched.interrupted), best[1]
-            if marched.interrupted or work.log.stopped:
+            if pace.said:
+                work.choices.append(f"{self.name}: {pace.said}")
+            if marched.interrupted or work.log.stopped or pace.said:
                 break
             if own[-1].again():
                 at = f"{work.problem.time} = {marched.edges[-1]:.4g}"

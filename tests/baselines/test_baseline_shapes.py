@@ -75,7 +75,7 @@ def test_differences_are_exact_for_polynomials(dimension, degree):
         found = (factors * torch.from_numpy(derivative(nodes, (0,) * dimension))[numbers]).sum(dim=1).numpy()
         assert np.allclose(found, derivative(places, order), atol=1e-7)
         if sum(order):
-            matrix = basis.matrices([order])[order]
+            matrix = basis.matrices()[order]
             assert np.allclose(matrix @ derivative(nodes, (0,) * dimension), derivative(nodes, order), atol=1e-5)
 
 
@@ -202,4 +202,4 @@ def test_what_scattered_nodes_do_not_hold(problem, options, words):
 def test_nodes_on_a_line_are_refused_with_the_reason():
     nodes = np.stack([np.linspace(0, 1, 60), np.zeros(60)], axis=1)
     with pytest.raises(BaselineError, match="determine no polynomial of degree 4"):
-        ScatteredBasis(nodes, 4).matrices([(1, 0)])
+        ScatteredBasis(nodes, 4).matrices()

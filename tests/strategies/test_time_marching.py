@@ -16,8 +16,9 @@ from sciml.baselines.integrate import BlowUpError
 from sciml.models import Windowed
 from sciml.strategies.grid_slabs import GridWindows
 from sciml.strategies.prepare import prepare
-from sciml.strategies.search import Log, most_points
+from sciml.strategies.search import Budget, Log, most_points
 from sciml.strategies.time_marching import WindowMethod, blow_up_time, joined, march
+from sciml.strategies.window_solvers import _Pace
 
 
 @dataclass
@@ -43,7 +44,28 @@ class Clock:
 
 def marched(*methods, target=1e-6, stops=()):
     problem = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
-    return march(SimpleNamespace(problem=problem, stops=stops), methods, target=target, ended=lambda: False)
+    return march(SimpleNamespace(problem=problem, stops=stops), methods, target=target, ended=lambda at: False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at", "share", "over"),
+    [
+        # Half of the way in half of the time; a tenth of it; a tenth, where nobody else would be asked.
+        (50.0, 0.5, 0.5, False),
+        (60.0, 0.5, 0.5, False),
+        (60.0, 0.1, 0.5, True),
+        (60.0, 0.1, 1.0, False),
+        (40.0, 0.05, 0.5, False),
+    ],
+)
+def test_windows_that_would_not_arrive_leave_time_to_others(seconds, at, share, over):
+    """All of the budget went to a quarter of the time, and classical grids that solve all of it were not asked."""
+    log = SimpleNamespace(stopped=False, seconds=0.0, budget=Budget(seconds=100.0))
+    pace = _Pace(log, 1.0, share, patient=True)
+    assert not pace(0.0)
+    log.seconds = seconds
+    assert pace(at) == over
+    assert bool(pace.said) == over
 
 
 def test_windows_end_in_pulses_as_at_the_end():
@@ -59,7 +81,7 @@ def test_a_first_window_that_is_not_solved_when_time_is_over_ends_where_it_does(
     begun = SimpleNamespace(domain=SimpleNamespace(bounds={"t": (0.0, 0.01)}))
     whole = SimpleNamespace(time="t", domain=SimpleNamespace(bounds={"t": (0.0, 1.0)}))
     method = WindowMethod(lambda begin, end, before: (Solved(problem=begun), np.inf), 0.5, 0.01)
-    found = march(SimpleNamespace(problem=whole, stops=[]), [method], target=1e-6, ended=lambda: True)
+    found = march(SimpleNamespace(problem=whole, stops=[]), [method], target=1e-6, ended=lambda at: True)
     assert found.edges == (0.0, 0.01)
     assert not found.complete
 
@@ -167,7 +189,7 @@ def test_waves_on_a_grid_follow_solitons_to_many_digits():
     setup = prepare(problem, sciml.RandomFeatures(), None, most_points(2), None, torch.float64, "cpu", 0)
     grids = GridWindows(setup, Log(), 1e-9, 1e-3)
     method = WindowMethod(grids, 0.05, 1e-7, target=lambda: grids.target, accepted=1e-3, longer=lambda: grids.longer)
-    found = march(setup, [method], target=1e-9, ended=lambda: False)
+    found = march(setup, [method], target=1e-9, ended=lambda at: False)
     models = [each.trial.model for each in found.setups]
     assert found.complete
     assert all(type(model.axes[0]).__name__ == "Fourier" for model in models)

@@ -309,7 +309,7 @@ def test_windows_that_would_not_arrive_give_way_to_the_next_method():
     setup = prepare(Fisher(), None, None, None, None, torch.float64, "cpu", 0)
     fast = WindowMethod(_paced(setup, 1.0, 1e-9), 0.1, 1e-7, name="fast")
     slow = WindowMethod(_paced(setup, 1e-5, 1e-5), 0.1, 1e-7, accepted=1e-3, name="slow", target=lambda: 1e-4)
-    marched = march(setup, [slow, fast], target=1e-7, ended=lambda: False)
+    marched = march(setup, [slow, fast], target=1e-7, ended=lambda at: False)
     assert marched.complete
     assert marched.escalated
     assert len(marched.setups) < 100
@@ -318,7 +318,7 @@ def test_windows_that_would_not_arrive_give_way_to_the_next_method():
 def test_windows_that_would_not_arrive_end_where_nothing_takes_over():
     setup = prepare(Fisher(), None, None, None, None, torch.float64, "cpu", 0)
     slow = WindowMethod(_paced(setup, 1e-5, 1e-5), 0.1, 1e-7, accepted=1e-3, name="slow", target=lambda: 1e-4)
-    marched = march(setup, [slow], target=1e-7, ended=lambda: False)
+    marched = march(setup, [slow], target=1e-7, ended=lambda at: False)
     assert not marched.complete
     assert len(marched.setups) < 100
 
