@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from sciml._text import among, nearest
 from sciml.data import LazyTable, Table
-from sciml.errors import DataError, ProblemError
+from sciml.data.units import conversion
+from sciml.errors import DataError, MissingExtraError, ProblemError
 from sciml.geometry import Interior, PointSet
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Term
@@ -250,6 +252,18 @@ def _sigma(table: Table, column: str, noise: Noise | None, seen: Array) -> Tenso
     return torch.from_numpy(sizes.copy())
 
 
+def _check_units(problem: Problem, table: Table) -> None:
+    """Refuse columns in other units than the problem says; without pint these are compared by nobody."""
+    for name, ours in problem.units.items():
+        if theirs := table.units.get(name):
+            with contextlib.suppress(MissingExtraError):
+                if conversion(name, theirs, ours) != (1.0, 0.0):
+                    raise DataError(
+                        f"{table.source}: column {name!r} is in {theirs!r}, and {type(problem).__name__} states it in "
+                        f"{ours!r}: read it by units={{{name!r}: ({theirs!r}, {ours!r})}}"
+                    )
+
+
 def resolve_data(
     problem: Problem, data: object, observe: Mapping[str, Callable[..., Any]] | None = None, noise: Any = None
 ) -> Measurements | None:
@@ -267,6 +281,7 @@ def resolve_data(
     found = Measurements.of(data).with_more(observe, noise)
     data_blocks(problem, found)
     table = found.table
+    _check_units(problem, table)
     for column in found.noise:
         if column not in found.observables(problem):
             raise ProblemError(

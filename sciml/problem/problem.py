@@ -43,7 +43,8 @@ class Problem:
     conductivity that is to be found and does not change in time. Where the equations leave a field free, that ``a_t`` vanishes
     is a condition of this name; where they are enough, they must imply it, and the certificate looks whether they do.
 
-    ``units = {"t": "a", "u": "kg"}`` says units of coordinates and fields; pictures and files show them, nothing is converted.
+    ``units = {"t": "a", "u": "kg"}`` says units of coordinates and fields; pictures and files show them. Nothing is converted,
+    and measurements in other units are refused.
 
     Two methods are optional: ``reference(self, **coordinates)`` returns the exact or trusted solution (torch in, torch
     out; a dict by field, or one tensor for a single field; ``reference = sciml.StoredReference(path)`` reads it from a

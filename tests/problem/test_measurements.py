@@ -286,3 +286,21 @@ def test_correlations_of_unknowns_are_those_of_a_straight_line(tmp_path):
     again = sciml.load(solution.save(tmp_path / "line.pt"))
     assert again.correlation.equals(solution.correlation)
     assert sciml.fit(sciml.gallery.problem("heat_rod")).correlation.empty
+
+
+@pytest.mark.parametrize(("unit", "refused"), [("K", False), ("kelvin", False), ("mK", True), ("m", True), (None, False)])
+def test_columns_in_other_units_than_the_problem_states_are_refused(unit, refused):
+    """They were fitted a thousand times too large."""
+
+    class Warm(Cooling):
+        units = {"u": "K"}
+
+    t = np.linspace(0, 1, 11)
+    table = sciml.Table({"t": t, "u": 1 + 8 * np.exp(-2 * t)}, units={} if unit is None else {"u": unit})
+    if refused:
+        with pytest.raises(
+            DataError, match=r"column 'u': 'm' cannot be converted|column 'u' is in 'mK', and Warm states it in 'K'"
+        ):
+            sciml.fit(Warm(), data=table)
+    else:
+        assert resolve_data(Warm(), table) is not None
