@@ -145,12 +145,16 @@ def _launched(processes: int) -> int:
 
 def _read(path: str | None, options: str | None) -> Any:
     """A file of measurements, if one is named, by options of its reader in text; nothing but literals is evaluated."""
-    if path is None:
+    if path is None and options is None:
         return None
     try:
+        if path is None:
+            raise ValueError("there is no --data")
         named = {} if options is None else _called(ast.parse(f"dict({options})", mode="eval").body, {"dict": dict})
+        if "path" in named:
+            raise ValueError("the path is that of --data")
     except (SyntaxError, ValueError, TypeError) as error:
-        raise DataError(f"--read is written like \"sep=';', columns={{'u': 'T'}}\"; given: {options!r}") from error
+        raise DataError(f"{error}; --read is written like \"sep=';', columns={{'u': 'T'}}\"; given: {options!r}") from error
     return read_file(path, **named)
 
 

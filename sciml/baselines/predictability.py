@@ -4,7 +4,7 @@ A path and one that begins beside it are integrated as one system, with common s
 error of the steps. Their distance :math:`\delta(t)` in units of the one at the start, at its largest so far, is the growth
 :math:`G(t)` of errors; where it has become as large as the solution, another one begins beside it, so that the growth is that
 of the largest Lyapunov exponent in finite time. A solver with relative errors :math:`\varepsilon` foretells the path until
-:math:`\varepsilon\,G(t)` is a hundredth.
+:math:`\varepsilon\,G(t)` is a hundredth, unless all but a tenth of that vanishes again.
 
 References: E. Ott, Chaos in Dynamical Systems, Cambridge University Press 2002, section 4.4; G. Benettin, L. Galgani,
 A. Giorgilli and J.-M. Strelcyn, Lyapunov characteristic exponents for smooth dynamical systems, Meccanica 15 (1980).
@@ -33,6 +33,8 @@ _BESIDE, _AS_LARGE = 1e-7, 1e-2
 # By how much closer another neighbour must begin to be worth it.
 _GAINED = 10.0
 _FORETOLD = 1e-2
+# How large an error may become that vanishes again.
+_PASSING = 0.1
 _TIMES = 2000
 # The logarithm of a growth by which any error of double precision is as large as the solution.
 _LOST = 40.0
@@ -55,7 +57,7 @@ class Predictability:
         states: the fields on the path, ``(F, n)``.
         sizes: the largest absolute value of each field, ``(F,)``.
         since: the same of an error at any time before, ``(n,)``.
-        lasting: what is left of the growth at its least from then on, ``(n,)``.
+        left: what is left of the growth at the end.
     """
 
     times: Array
@@ -63,16 +65,18 @@ class Predictability:
     states: Array
     sizes: Array
     since: Array
-    lasting: Array
+    left: float
 
     def horizon(self, error: float) -> float:
         """Until when a path can be foretold with relative errors ``error`` along the way; infinite where to its end.
 
         Errors that grow where a path leaps and vanish afterwards, as those of its phase do on the way to a limit cycle, lose
-        nothing unless they become as large as the path.
+        nothing unless they come near the size of the path.
         """
         begun = math.log(max(error, 1e-300))
-        lost = (self.lasting + begun > math.log(_FORETOLD)) | (self.growth + begun > 0.0)
+        if max(self.left - math.log(_FORETOLD), float(self.growth[-1]) - math.log(_PASSING)) + begun <= 0:
+            return math.inf
+        lost = self.growth + begun > math.log(_FORETOLD)
         return float(self.times[lost.argmax()]) if lost.any() else math.inf
 
     def said(self, coordinate: str, horizon: float) -> str:
@@ -126,9 +130,8 @@ def predictability(system: FirstOrderSystem, constants: Mapping[str, Tensor], bu
         gaps = (np.abs(pair[:, 1] - pair[:, 0]) / sizes[:, first:]).max(axis=0)
         grown[first:] = grown[first] + np.log(np.maximum(gaps, 1e-300) / _BESIDE)
     growth, since = (np.maximum.accumulate(each) for each in (np.maximum(grown, 0.0), grown - np.minimum.accumulate(grown)))
-    lasting = np.minimum.accumulate(grown[::-1])[::-1]
     fields = [system.state.index((name, 0)) for name in system.orders]
-    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], since, lasting)
+    return Predictability(times, growth, states[fields, 0], sizes[fields, -1], since, float(grown[-1]))
 
 
 def _sizes_of_state(start: Array, orders: Array, span: float) -> Array:

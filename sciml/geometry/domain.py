@@ -30,6 +30,8 @@ Placed: TypeAlias = tuple[Array, Array, Array]
 
 # Tolerances and steps in units of the domain's thickness, and of its widths.
 _ON, _STEP = 1e-9, 1e-6
+# In how many directions points on two sides at once are looked around.
+_AROUND = 128
 # Places along a side between which its ends are looked for, bisections, and how near each other ends are one.
 _ALONG, _BISECTIONS, _TOGETHER = 400, 40, 1e-4
 _PROBES, _VOLUME_POWER = 256, 16
@@ -169,14 +171,15 @@ class Region:
         kept = tuple(face for face in self.faces if face not in other.faces)
         return Region(kept, self.boundary, self.excluded + other.faces if self.boundary else (), self.named_by)
 
-    def stranger(self, domain: Domain) -> Domain | None:
-        """A domain whose own sides, by which the region was named, lie elsewhere than those of ``domain``; None without one."""
+    def stranger(self, domain: Domain, time: str | None) -> Domain | None:
+        """A domain that named the region, and whose flat sides or bounds lie elsewhere than those of ``domain``; or None."""
         for owner, sides in self.named_by:
-            ends = [(name, k) for name in owner.coordinates if name in domain.bounds for k in (0, 1)]
+            # The boundary has no faces of time.
+            ends = [(name, k) for name in owner.coordinates if name in domain.bounds and name != time for k in (0, 1)]
             if sides is not None:
-                flat = {(side.coordinate, int(side.side == "upper")) for side in sides if isinstance(side, Face)}
-                ends = [end for end in ends if end in flat]
-            if any(owner.bounds[name][k] != domain.bounds[name][k] for name, k in ends):
+                ends = [(side.coordinate, int(side.side == "upper")) for side in sides if isinstance(side, Face)]
+            slack = {name: _ON * (upper - lower) for name, (lower, upper) in domain.bounds.items()}
+            if any(abs(owner.bounds[name][k] - domain.bounds[name][k]) > slack[name] for name, k in ends if name in slack):
                 return owner
         return None
 
@@ -814,6 +817,20 @@ class Combination(_Composite):
         cut = [-kind.nearest(alike, points) for kind, alike in self._cut.items()]
         largest = np.maximum.reduce([*(each.distance(points) for each in self._kept), *cut])
         return -largest if self.kind == "union" else largest
+
+    def contains(self, points: Any) -> Array:
+        found, points = super().contains(points), self.points(points)
+        if self.kind == "union" or not found.any():
+            return found
+        # What was cut off along a side of the whole left points of both sides that are beside nothing.
+        slack = _ON * self.thickness
+        near = sum((np.abs(each.distance(points)) <= slack).astype(int) for each, _ in self._members())
+        (doubtful,) = np.nonzero(found & (near > 1))
+        around = np.random.default_rng(0).standard_normal((_AROUND, points.shape[1]))
+        around *= _STEP * self.thickness / np.linalg.norm(around, axis=1, keepdims=True)
+        beside = (points[doubtful][:, None] + around).reshape(-1, points.shape[1])
+        found[doubtful] = (self.distance(beside) < 0).reshape(len(doubtful), _AROUND).any(axis=1)
+        return found
 
     @cached_property
     def _kept(self) -> list[Domain]:

@@ -60,7 +60,8 @@ class PointSet:
 
     @classmethod
     def joined(cls, parts: Sequence[PointSet], *, sides: bool = False) -> PointSet:
-        """The points of several sets, one after the other; each is a side."""
+        """The points of several sets without quadrature, one after the other; with ``sides`` each is one."""
+        assert all(part.quadrature is None for part in parts)
         points = tuple(torch.cat(each) for each in zip(*(part.points for part in parts), strict=True))
         normals = [part.normals for part in parts if part.normals is not None]
         faces = tuple(len(part.points[0]) for part in parts) if sides else ()

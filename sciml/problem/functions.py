@@ -60,10 +60,10 @@ def evaluated(what: str, function: Callable[..., Any], arguments: Mapping[str, o
             "it receives torch tensors of shape (n,), so use torch's functions (torch.sin, not math.sin or numpy.sin), or "
             "torch.from_numpy(f(x.detach().numpy())) for a function f of coordinates alone that torch lacks"
         )
-        if isinstance(error, NameError):
+        if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
             hint = f"define or import it; a constant of the class is self.{error.name}"
         if isinstance(error, AttributeError) and error.obj is getattr(function, "__self__", problem):
-            hint = f"set it in the class, as in {error.name} = 1.0"
+            hint = "set it in the class"
         if isinstance(error, RuntimeError) and "ambiguous" in str(error):
             hint = "it is called for all points at once: choose by torch.where(condition, one, other) instead of if"
         if isinstance(error, ValueError) and "to unpack" in str(error) and "normal" in arguments:

@@ -76,14 +76,20 @@ def _blank(cls: Any, names: tuple[str, ...], domain: Domain) -> Any:
 
     members: dict[str, Any] = {name: Promoted(name) for name in names}
     members |= {"domain": domain, "promoted": names, "__module__": cls.__module__, "__doc__": cls.__doc__}
-    # A pickle names the class that is in a module, and makes this one anew.
-    members["__reduce__"] = lambda self: (_blank, (cls, names, domain), self.__getstate__())
     if hasattr(cls, "reference"):
         # A stored reference belongs to one value of the constants; a formula holds for all.
         static = inspect.getattr_static(cls, "reference")
         formula = isinstance(static, staticmethod | classmethod) or inspect.isfunction(cls.reference)
         members["reference"] = reference if formula else None
-    return object.__new__(type(cls.__name__, (cls,), members))
+    made = type(cls.__name__, (cls,), members)
+
+    def reduced(self: Any) -> Any:
+        # A pickle names the class that is in a module, and makes this one anew; of a class that is made of it none does.
+        return (_blank, (cls, names, domain), self.__getstate__()) if type(self) is made else object.__reduce_ex__(self, 2)
+
+    made.__reduce__ = reduced  # type: ignore[method-assign,assignment]
+    made.__copy__ = made.__deepcopy__ = lambda self, *_: self.bind()  # type: ignore[attr-defined]
+    return object.__new__(made)
 
 
 def with_columns(problem: ProblemLike, coordinates: Mapping[str, Any]) -> Any:

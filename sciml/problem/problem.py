@@ -90,7 +90,7 @@ class Problem:
     # The names of the constants that are coordinates here, the last ones; see ``promote``.
     promoted: ClassVar[tuple[str, ...]] = ()
     _is_complex: dict[str, bool]
-    _initial: Mapping[str, Any]
+    _initial: Mapping[str, Any] = {}
     _spans: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -135,13 +135,12 @@ class Problem:
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in constants.items()}
         time = _time_of(type(self))
         self.__dict__.update(plain, _given=tuple(constants), fields=tuple(type(self).fields), time=time, _is_complex={})
-        self._begin({})
+        self._begin()
 
-    def _begin(self, initial: Mapping[str, Any]) -> None:
-        """Take the conditions of the class, with these initial values instead of its own."""
+    def _begin(self) -> None:
+        """Take the conditions of the class, with the initial values that were found in place of its own."""
         own = [each.by_field(self.composites, self.time) for each in type(self).conditions]
-        begun = tuple(each.begun(initial) for each in (*own, *type(self)._methods.values()))
-        self.__dict__.update(conditions=begun, _initial=dict(initial))
+        self.__dict__["conditions"] = tuple(each.begun(self._initial) for each in (*own, *type(self)._methods.values()))
 
     def __getstate__(self) -> dict[str, Any]:
         """What the object has beside its class; functions in conditions are the class's, which a pickle names."""
@@ -150,7 +149,7 @@ class Problem:
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        self._begin(self._initial)
+        self._begin()
 
     def __setattr__(self, name: str, value: object) -> None:
         raise ProblemError(
@@ -237,7 +236,8 @@ class Problem:
         """A copy whose equations call these functions, by the names of attributes, and whose fields begin with these values."""
         copy = self.bind()
         copy.__dict__.update(functions)
-        copy._begin({**self._initial, **initial})
+        begun = tuple(condition.begun(initial) for condition in self.conditions)
+        copy.__dict__.update(conditions=begun, _initial={**self._initial, **initial})
         return copy
 
     def promote(self, **ranges: tuple[float, float]) -> Problem:
@@ -440,6 +440,17 @@ def _time_of(cls: type[Problem]) -> str | None:
     return None
 
 
+def _is_own(cls: type[Problem], condition: Condition) -> bool:
+    """Whether a class states both its domain and a condition; what is inherited means the same sides of another domain."""
+    own = vars(cls)
+    if "domain" not in own or "_members" in own:
+        return False
+    if isinstance(condition, Residual):
+        return hasattr(own.get(condition.name), "_sciml_region")
+    inherited = (each for base in cls.__mro__[1:] for each in vars(base).get("conditions", ()))
+    return "conditions" in own and not any(condition is each for each in inherited)
+
+
 def _check_definition(cls: type[Problem]) -> Composites:
     """Refuse a problem class with wrong names, shapes or regions, and return its complex fields and vectors."""
     name, domain = cls.__name__, cls.domain
@@ -480,14 +491,12 @@ def _check_definition(cls: type[Problem]) -> Composites:
                 f"{name}: conditions holds {condition!r}, which is not a condition; use sciml.Initial, Dirichlet, "
                 "Neumann, Robin, Point or Periodic, or mark a method with @sciml.condition(on=...)"
             )
-        region, stated = getattr(condition, "on", None), condition.name if isinstance(condition, Residual) else "conditions"
-        # What is inherited means the same sides of another domain.
-        other = region.stranger(domain) if isinstance(region, Region) and {"domain", stated} <= vars(cls).keys() else None
-        if other is not None:
+        other = getattr(condition, "on", None) if _is_own(cls, condition) else None
+        if isinstance(other, Region) and (elsewhere := other.stranger(domain, time)) is not None:
             raise ProblemError(
-                f"{name}: the condition {condition.name!r} lies on the boundary of {other!r}, and not of {domain!r}: name it "
-                "by the problem's own domain, as in domain.boundary or domain.piece(...); an inner surface is "
-                "first.interface(second)"
+                f"{name}: the condition {condition.name!r} lies on the boundary of {elsewhere!r}, and not of {domain!r}: name "
+                f"it by the problem's own domain, as in domain.boundary or domain.piece(...) of {listed(domain.pieces)}; an "
+                "inner surface is first.interface(second)"
             )
         if isinstance(condition, Residual):
             condition.check(known, domain.coordinates, time)

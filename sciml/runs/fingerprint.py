@@ -98,7 +98,7 @@ def contradicted(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
         return []
     left, others = [tuple(each) for each in before["residuals"]], []
     for name, size in now["residuals"]:
-        twin = next((each for each in left if _same(each[1], size)), None)
+        twin = next((each for each in left if same(each[1], size)), None)
         if twin is None:
             others.append(name)
         else:
@@ -111,10 +111,11 @@ def _points_of() -> list[str]:
     return [installed(name) for name in ("numpy", "scipy")]
 
 
-def _same(one: str, other: str) -> bool:
+def same(one: Any, other: Any) -> bool:
+    """Whether two numbers, which may be texts, are the same but for the last digits, or other values equal."""
     try:
         return math.isclose(float(one), float(other), rel_tol=_SAME)
-    except ValueError:
+    except (TypeError, ValueError):
         return one == other
 
 

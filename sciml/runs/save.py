@@ -20,7 +20,7 @@ from sciml.errors import FileError, ProblemError, SciMLError
 from sciml.geometry import Domain, clipped, domain_from_config
 from sciml.models import BUILT_IN, Components, Constrained, DeepFeatures, GridFunction, PeriodicInputs, Scaled, Sliced, Windowed
 from sciml.problem import Problem
-from sciml.runs.fingerprint import contradicted, differences, statement
+from sciml.runs.fingerprint import contradicted, same, statement
 from sciml.solution import Solution
 from sciml.solvers.hard_constraints import Conditions
 from sciml.uncertainty.error_bands import FieldCovariance
@@ -176,7 +176,9 @@ def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem, doma
     before, now = record["statement"], statement(problem.on(own), constants)
     others = contradicted(before, now)
     if others:
-        changed = "; ".join(differences(before.get("constants", {}), now["constants"]))
+        # Files of earlier versions do not name constants.
+        named = {name: value for name, value in now["constants"].items() if not same(before.get("constants", now)[name], value)}
+        changed = "; ".join(f"{name}: {before['constants'][name]} then, {value} now" for name, value in named.items())
         raise FileError(
             f"{what}: {listed(others)} of {type(problem).__name__} or {record['name']} "
             f"{'is' if len(others) == 1 else 'are'} stated by one of them alone{changed and f' ({changed})'}. {instead}"

@@ -19,6 +19,9 @@ from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.hard_constraints import Conditions
 from sciml.solvers.scaling import field_sizes, judged_sizes
 
+# By what share of a range a value may lie beyond it for rounding.
+_ON = 1e-9
+
 
 def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     """A solution of a promoted problem at values of its constants; see ``Solution.at``."""
@@ -39,7 +42,10 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     bounds = promoted.domain.bounds
     ranges = ", ".join("{} from {:g} to {:g}".format(name, *bounds[name]) for name in values)
     message = "; ".join([f"at {where} of a solution for {ranges}", *misses])
-    within = all(bounds[name][0] <= value <= bounds[name][1] for name, value in values.items())
+    within = all(
+        abs(value - (low + high) / 2) <= (0.5 + _ON) * (high - low)
+        for value, (low, high) in ((value, bounds[name]) for name, value in values.items())
+    )
     if not solution.success:
         message += f"; and that solution was no success itself: {solution.message}"
     return dataclasses.replace(

@@ -30,8 +30,10 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
     measurements = work.measurements
     done = solve(work)
     wanted = [] if measurements is None else _wanted(work.problem, measurements)
-    if measurements is None or not wanted or done.ended:
+    if measurements is None or not wanted:
         return done, work.choices
+    if done.ended:
+        return _squares_alone(done, measurements, wanted), work.choices
     sizes = _sizes(done.discrete, measurements, wanted)
     if sizes is None:
         return done, [f"too few measurements to find the size of the noise of {', '.join(wanted)}", *work.choices]
@@ -50,12 +52,19 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
         found = _sizes(done.discrete, measurements, wanted) or sizes
         settled = all(abs(found[column] - sizes[column]) <= _SETTLED * sizes[column] for column in wanted)
         sizes, rounds = found, rounds + 1
-    robust = [column for column in wanted if not isinstance(measurements.noise_or_normal(column), Normal)]
-    if rounds == 1 and robust and not settled:
-        why = f"least squares alone were fitted, to which the noise of {listed(robust)} says nothing: the time was over before"
-        done = replace(done, doubt=done.doubt or f"{why} a fit in which outliers weigh less; give more by seconds=")
+    if rounds == 1 and not settled:
+        done = _squares_alone(done, measurements, wanted)
     found_sizes = ", ".join(f"{sizes[column]:.3g} for {column}" for column in wanted)
     return done, [f"size of the noise, found from the misfit in {rounds} passes: {found_sizes}", *work.choices]
+
+
+def _squares_alone(done: Candidate, measurements: Measurements, wanted: list[str]) -> Candidate:
+    """The first of the fits, which took squares, where it is the only one; no success if some noise is not normal."""
+    other = [column for column in wanted if not isinstance(measurements.noise_or_normal(column), Normal)]
+    if not other:
+        return done
+    what = f"the noise that was stated of {listed(other)} was not fitted yet, only least squares: the fit ended before"
+    return replace(done, doubt=done.doubt or what)
 
 
 def _wanted(problem: Problem, measurements: Measurements) -> list[str]:

@@ -88,7 +88,7 @@ class Candidate:
     @property
     def rank(self) -> tuple[bool, float]:
         """What candidates are compared by: the smaller, the better."""
-        return not self.solved or self.residual > _NOTHING, self.residual
+        return not (self.solved and self.residual <= _NOTHING), self.residual
 
     @property
     def known(self) -> float:

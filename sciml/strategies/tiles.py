@@ -264,8 +264,8 @@ class Tiles(Strategy):
             if last is None:
                 judge = f"the residual on held-out points is {judged:.1e} of its natural size"
             solved = judged_apart(solved, space.regular)
-            unsolved, even = _unsolved(solved)
-            stalled = so_far.stalled(unsolved, space.singular, partial(_rounding, solved), even)
+            unsolved = _unsolved(solved)
+            stalled = so_far.stalled(unsolved, space.singular, partial(_rounding, solved), partial(_even, solved))
             apart = f"; {SINGULAR}" if space.singular else ""
             how = solved_how(work.linear and not work.problem.unknowns)[0]
             reason = f"{how}: polynomials on {model.extra_repr()} by least squares; {judge}{apart}"
@@ -478,7 +478,7 @@ class _Refinements:
         """Whether residuals see some direction by rounding alone."""
         return self.seen[-1] < _ROUNDED
 
-    def stalled(self, residual: float, singular: bool, rounding: Callable[[], float], even: str = "") -> str:
+    def stalled(self, residual: float, singular: bool, rounding: Callable[[], float], even: Callable[[], str] = str) -> str:
         """Inconsistent equations: why least squares seem to settle where nothing is solved, after a certificate's residual.
 
         Where there is a solution residuals fall with the changes, whatever the order, down to what ``rounding`` leaves; where
@@ -488,9 +488,11 @@ class _Refinements:
         least = min((found for _, found in self.residuals), default=math.inf)
         self.residuals.append((self.change, residual))
         latest = [found for _, found in self.residuals[-_LOOKS:]]
-        if even and len(latest) == _LOOKS and max(latest) < _ALIKE_TOO * min(latest) and residual > _LEAKS:
+        # What is as large as the parts of an equation is not resolved yet, as in front of a layer.
+        alike = len(latest) == _LOOKS and max(latest) < _ALIKE_TOO * min(latest) and _LEAKS < residual < _RESOLVED
+        if alike and (name := even()):
             self.stuck, self.unbalanced = _STUCK + 1, True
-            where = f"the equation {even!r} misses by the same nearly everywhere, {residual:.1e} of its natural size"
+            where = f"the equation {name!r} misses by the same nearly everywhere, {residual:.1e} of its natural size"
             return f"{where}, whatever the tiles: {_CONTRADICTS}"
         # On slivers of cut tiles, between points of rows that hold, polynomials are noise.
         noise = residual < _SLOW and self.left < (_ON_ROWS * residual) ** 2
@@ -764,18 +766,19 @@ def sensitivities(
     return None if slopes is None else torch.stack([_levelled(space, each) for each in slopes]).to(found.trial.scale)
 
 
-def _unsolved(found: DiscreteProblem) -> tuple[float, str]:
-    """The largest root mean square of an equation on the certificate's points, as a share of its natural size.
-
-    And the name of that equation where it is nearly the same everywhere, as what flows in and not out.
-    """
-    objective = found.objective(found.fresh)
-    means = objective.means()
+def _unsolved(found: DiscreteProblem) -> float:
+    """The largest root mean square of an equation on the certificate's points, as a share of its natural size."""
+    means = found.objective(found.fresh).means()
     # Conditions weigh more; means are told by points whose own error does not fall.
-    worst = max(found.problem.equations, key=lambda name: float(means[name]))
-    values = found.rows.numbers([block for block in found.fresh if worst in {term.name for term in block.terms}])[worst]
-    even = float(values.mean().abs()) > _EVEN * float(values.square().mean().sqrt())
-    return math.sqrt(float(means[worst])), worst if even else ""
+    return math.sqrt(max(float(means[name]) for name in found.problem.equations))
+
+
+def _even(found: DiscreteProblem) -> str:
+    """The equation that misses most, where it does by nearly the same everywhere, as what flows in and not out."""
+    numbers = found.rows.numbers(found.fresh)
+    worst = max(found.problem.equations, key=lambda name: float(numbers[name].square().mean()) / found.scales[name] ** 2)
+    values = numbers[worst]
+    return worst if float(values.mean().abs()) > _EVEN * float(values.square().mean().sqrt()) else ""
 
 
 def _rounding(found: DiscreteProblem) -> float:

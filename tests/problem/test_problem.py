@@ -361,7 +361,7 @@ def test_a_function_without_named_parameters_is_told_to_be_wrapped():
     ("residual", "said"),
     [
         (lambda self, u, t: d(u, t) - speed * u, r"define or import it; a constant of the class is self\.speed"),  # noqa: F821
-        (lambda self, u, t: d(u, t) - self.speed * u, r"set it in the class, as in speed = 1\.0"),
+        (lambda self, u, t: d(u, t) - self.speed * u, r"no attribute 'speed'; set it in the class"),
         (lambda self, u, t: d(u, t) if u > 0 else u, r"choose by torch\.where\(condition, one, other\) instead of if"),
         (lambda self, u, t: np.sin(d(u, t)) + float("x"), r"torch\.sin, not math\.sin"),
     ],

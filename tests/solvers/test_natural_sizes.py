@@ -270,10 +270,9 @@ def test_a_foundation_that_hardens_bounds_what_a_shear_drives(power):
 class Charged(sciml.Problem):
     """Ions beside a charged cylinder: their density grows exponentially with the potential."""
 
-    domain = sciml.Disk((0, 0), 2) - sciml.Disk((0, 0), 1)
-    inner = sciml.Disk((0, 0), 1).boundary
+    domain = sciml.Disk((0, 0), 2, piece="outer") - sciml.Disk((0, 0), 1, piece="inner")
     fields = ["u"]
-    conditions = [sciml.Neumann(u=6.0, on=inner), sciml.Dirichlet(u=0.0, on=sciml.Disk((0, 0), 2).boundary)]
+    conditions = [sciml.Neumann(u=6.0, on=domain.piece("inner")), sciml.Dirichlet(u=0.0, on=domain.piece("outer"))]
 
     @sciml.equation
     def poisson_boltzmann(self, u, x, y):

@@ -15,6 +15,7 @@ from sciml.errors import SolverError
 from sciml.problem import Measurements
 from sciml.problem.measurements import data_blocks
 from sciml.strategies import network, noise_scale, spectral
+from sciml.strategies.inverse_constants import OutputError
 from sciml.strategies.network import Train
 from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Budget, Candidate, Log, Strategy, search
@@ -136,21 +137,27 @@ def test_robust_noise_that_the_time_left_no_fit_for_is_no_success(noise, doubted
         return candidate(spectral.Spectral(), work)
 
     found, _ = noise_scale.iterate(solve, workspace(Rate(), measurements=measurements))
-    assert ("least squares alone were fitted" in found.doubt) == doubted
+    assert ("the noise that was stated of 'u' was not fitted yet" in found.doubt) == doubted
 
 
-def test_a_repeated_fit_begins_from_the_constants_of_the_one_before():
+def test_a_repeated_fit_begins_from_the_constants_of_the_one_before(monkeypatch):
     t = np.linspace(0, 1, 30)
     measurements = Measurements({"t": t, "u": np.exp(-2 * t) + 0.01 * np.sin(40 * t)}, noise={"u": sciml.StudentT()})
-    begun = []
+    begun, reached = [], OutputError.reached
+
+    def noted(self, raw):
+        begun[-1].append(float(raw["rate"]))
+        return reached(self, raw)
 
     def solve(work):
-        begun.append(work.begun)
+        begun.append([])
         return candidate(strategies.NonlinearRegression((strategies.Spectral(),)), work)
 
+    monkeypatch.setattr(OutputError, "reached", noted)
     found, _ = noise_scale.iterate(solve, workspace(Rate(), measurements=measurements))
-    assert begun[0] is None
-    assert float(begun[1]["rate"].detach()) == pytest.approx(float(found.discrete.raw["rate"].detach()), rel=1e-2)
+    assert begun[0][0] == 0.0
+    assert begun[1][0] == pytest.approx(float(found.discrete.raw["rate"].detach()), rel=1e-2)
+    assert len(begun[1]) < len(begun[0])
 
 
 def test_tries_of_polynomials_have_unknowns_of_their_own():
