@@ -181,6 +181,8 @@ class Region:
             slack = {name: _ON * (upper - lower) for name, (lower, upper) in domain.bounds.items()}
             if any(abs(owner.bounds[name][k] - domain.bounds[name][k]) > slack[name] for name, k in ends if name in slack):
                 return owner
+            if any(isinstance(side, Piece) and not domain.touches(owner, side) for side in sides or ()):
+                return owner
         return None
 
     def resolve(self, domain: Domain, time: str | None, constants: Sequence[str] = ()) -> tuple[Side, ...]:
@@ -386,6 +388,15 @@ class Domain(ABC):
     def contains(self, points: Any) -> Array:
         """True for points inside or on the boundary, shape ``(n,)``."""
         return self.distance(points) <= _ON * self.thickness
+
+    def touches(self, other: Domain, side: Side) -> bool:
+        """Whether some of a side of another domain, in all or some of the coordinates, lies on the boundary."""
+        at, _, kept = other.on_side(side, np.random.default_rng(0).random((_AROUND, other.freedom(side))))
+        points = np.tile((np.array(self.lower) + np.array(self.upper)) / 2, (len(at), 1))
+        for name, column in zip(other.coordinates, at.T, strict=True):
+            if name in self.bounds:
+                points[:, self.coordinates.index(name)] = column
+        return bool((np.abs(self.distance(points[kept])) <= _STEP * self.thickness).any())
 
     @property
     def diameter(self) -> float:

@@ -12,7 +12,7 @@ from problems import Explosion
 from sciml import d, fitting
 from sciml.baselines.first_order_system import FirstOrderSystem
 from sciml.baselines.integrate import Budget
-from sciml.baselines.predictability import doubt, predictability
+from sciml.baselines.predictability import Predictability, doubt, predictability
 from sciml.diagnostics.estimated_error import ErrorEstimate
 
 
@@ -334,3 +334,14 @@ def test_errors_that_grow_in_a_leap_and_vanish_after_it_are_no_chaos():
     found = sciml.baseline(sciml.gallery.problem("van_der_pol"), tolerance=1e-2)
     assert found.success
     assert found.error()["u"] < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("most", "left", "lost"), [(10.3, 0.0, False), (12.5, 0.0, True), (10.3, 10.3, True), (8.0, 8.0, False)]
+)
+def test_what_vanishes_again_is_lost_where_it_came_near_the_size_of_the_path(most, left, lost):
+    times, grown = np.linspace(0, 10, 11), np.minimum(np.arange(11.0) * 3, most)
+    found = Predictability(times, grown, np.ones((1, 11)), np.ones(1), grown, left)
+    horizon = found.horizon(1e-6)
+    # Where an error of a millionth is a hundredth, at exp(9.2).
+    assert horizon == (4.0 if lost else math.inf)

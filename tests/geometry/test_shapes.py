@@ -154,6 +154,14 @@ def test_points_lie_inside_and_on_the_boundary(name):
         assert np.abs(domain.distance(at)).max() < 1e-12, side
 
 
+def test_what_was_cut_off_along_a_side_is_not_inside():
+    """Points on the sides of both, with nothing of the domain beside them, were; errors were told there."""
+    ell = sciml.Box(x=(-1, 1), y=(-1, 1)) - sciml.Box(x=(0, 1), y=(-1, 0))
+    gone = [[1.0, -0.5], [0.5, -1.0], [1.0, -1.0]]
+    kept = [[0.0, -0.5], [0.5, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, -1.0], [-1.0, -1.0], [1.0, 1.0]]
+    assert ell.contains([*gone, *kept]).tolist() == [False] * len(gone) + [True] * len(kept)
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_normals_are_unit_vectors_that_point_outward(name):
     domain = SHAPES[name]

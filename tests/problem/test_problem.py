@@ -1,5 +1,6 @@
 """Stating problems: what is refused when the class is defined, constants, terms."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -389,6 +390,7 @@ SQUARE, HOLE = sciml.Box(x=(0, 1), y=(0, 1)), sciml.Disk((0.5, 0.5), 0.2)
         sciml.Box(x=(0, 2), y=(0, 1)).boundary,
         HOLE.boundary,
         SQUARE.boundary | HOLE.boundary,
+        sciml.Disk((0.2, 0.2), 0.05).piece("circle"),
     ],
 )
 def test_regions_of_another_domain_are_refused(on):
@@ -411,6 +413,28 @@ def test_regions_of_parts_of_the_domain_are_its_own(on):
     # The same sides of another domain.
     assert type("Long", (plate,), {"domain": sciml.Box(x=(0, 3), y=(0, 2)) - HOLE})().conditions
     assert plate(domain=sciml.Box(x=(0, 4), y=(0, 2)) - HOLE).conditions
+
+
+def test_what_is_inherited_or_made_means_the_same_sides_of_another_domain():
+    long = sciml.Box(x=(0, 2), t=(0, 1))
+
+    class Longer(Heat):
+        domain = long
+        conditions = [*Heat.conditions]
+
+    assert Longer().conditions
+    assert sciml.experiments({"a": Heat(k=1.0, domain=long), "b": Heat(k=2.0, domain=long)}).fields
+    # The boundary has no faces of time, and rounding moves none.
+    later, third = sciml.Box(x=(0, 0.3), t=(0, 2)), sciml.Box(x=(0, 0.1 * 3), t=(0, 1))
+    for on in (third.boundary, third.faces("x")):
+        assert define(domain=later, conditions=[sciml.Dirichlet(u=0.0, on=on)])().conditions
+
+
+def test_copies_of_promoted_problems_are_of_their_class():
+    promoted = Heat().promote(k=(1.0, 2.0))
+    for other in (copy.copy(promoted), copy.deepcopy(promoted)):
+        assert type(other) is type(promoted)
+        assert other.domain == promoted.domain
 
 
 def test_problems_and_solutions_are_pickled_though_their_conditions_hold_functions():
