@@ -4,7 +4,7 @@ A path and one that begins beside it are integrated as one system, with common s
 error of the steps. Their distance :math:`\delta(t)` in units of the one at the start, at its largest so far, is the growth
 :math:`G(t)` of errors; where it has become as large as the solution, another one begins beside it, so that the growth is that
 of the largest Lyapunov exponent in finite time. A solver with relative errors :math:`\varepsilon` foretells the path until
-:math:`\varepsilon\,G(t)` is a hundredth, unless all but a tenth of that vanishes again.
+:math:`\varepsilon\,G(t)` is a hundredth, and to its end where less is left of that there and it never was a tenth.
 
 References: E. Ott, Chaos in Dynamical Systems, Cambridge University Press 2002, section 4.4; G. Benettin, L. Galgani,
 A. Giorgilli and J.-M. Strelcyn, Lyapunov characteristic exponents for smooth dynamical systems, Meccanica 15 (1980).

@@ -391,6 +391,8 @@ class Domain(ABC):
 
     def touches(self, other: Domain, side: Side) -> bool:
         """Whether some of a side of another domain, in all or some of the coordinates, lies on the boundary."""
+        if other == self or any(part.touches(other, side) for part in getattr(self, "parts", ())):
+            return True
         at, _, kept = other.on_side(side, np.random.default_rng(0).random((_AROUND, other.freedom(side))))
         points = np.tile((np.array(self.lower) + np.array(self.upper)) / 2, (len(at), 1))
         for name, column in zip(other.coordinates, at.T, strict=True):

@@ -33,6 +33,8 @@ from sciml.typing import Array, MultiIndex
 _NODES = 2.5
 # Numbers in the matrices of stencils that are solved at once.
 _CHUNK = 2**24
+# Numbers that are kept for points at which other derivatives may be asked for.
+_KEPT = 2**23
 # Points to a stencil from which on its matrix is inverted for all of them.
 _SHARED = 4
 
@@ -91,7 +93,8 @@ class ScatteredBasis(Basis1D):
         _, centre, tables = self._latest
         if order not in tables:
             # Whoever asks for one derivative asks for others at the same points, and their stencils take most of the time.
-            wanted = self._derivatives if order in self._derivatives else [order]
+            several = len(points) * self.reach * len(self._derivatives) <= _KEPT
+            wanted = self._derivatives if order in self._derivatives and several else [order]
             # Points about the same node share the matrix of its stencil.
             turn = np.argsort(centre, kind="stable")
             found = np.empty((len(points), len(wanted), self.reach))
