@@ -393,7 +393,7 @@ class Domain(ABC):
         """Whether some of a side of another domain, in all or some of the coordinates, lies on the boundary."""
         if other == self or any(part.touches(other, side) for part in getattr(self, "parts", ())):
             return True
-        at, _, kept = other.on_side(side, np.random.default_rng(0).random((_AROUND, other.freedom(side))))
+        at, _, kept = other.on_side(side, np.random.default_rng(0).random((_PROBES, other.freedom(side))))
         points = np.tile((np.array(self.lower) + np.array(self.upper)) / 2, (len(at), 1))
         for name, column in zip(other.coordinates, at.T, strict=True):
             if name in self.bounds:
@@ -832,13 +832,15 @@ class Combination(_Composite):
         return -largest if self.kind == "union" else largest
 
     def contains(self, points: Any) -> Array:
-        found, points = super().contains(points), self.points(points)
-        if self.kind == "union" or not found.any():
+        points, slack = self.points(points), _ON * self.thickness
+        away = self.distance(points)
+        found = away <= slack
+        (edge,) = np.nonzero(found & (away >= -slack))
+        if self.kind == "union" or not len(edge):
             return found
         # What was cut off along a side of the whole left points of both sides that are beside nothing.
-        slack = _ON * self.thickness
-        near = sum((np.abs(each.distance(points)) <= slack).astype(int) for each, _ in self._members())
-        (doubtful,) = np.nonzero(found & (near > 1))
+        near = sum((np.abs(each.distance(points[edge])) <= slack).astype(int) for each, _ in self._members())
+        doubtful = edge[near > 1]
         around = np.random.default_rng(0).standard_normal((_AROUND, points.shape[1]))
         around *= _STEP * self.thickness / np.linalg.norm(around, axis=1, keepdims=True)
         beside = (points[doubtful][:, None] + around).reshape(-1, points.shape[1])

@@ -88,6 +88,7 @@ def _blank(cls: Any, names: tuple[str, ...], domain: Domain) -> Any:
         return (_blank, (cls, names, domain), self.__getstate__()) if type(self) is made else object.__reduce_ex__(self, 2)
 
     made.__reduce__ = reduced  # type: ignore[method-assign,assignment]
+    # Problems do not change, and those that are compared are asked for their class.
     made.__copy__ = made.__deepcopy__ = lambda self, *_: self.bind()  # type: ignore[attr-defined]
     return object.__new__(made)
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from sciml.diagnostics.certificate import certificate, uncertified
 from sciml.errors import ProblemError
+from sciml.geometry import Box
 from sciml.models import Constrained, sliced
 from sciml.problem import Problem
 from sciml.problem.parametric import settled
@@ -18,9 +19,6 @@ from sciml.solvers import ResidualSystem
 from sciml.solvers.discrete_problem import blocks_of
 from sciml.solvers.hard_constraints import Conditions
 from sciml.solvers.scaling import field_sizes, judged_sizes
-
-# By what share of a range a value may lie beyond it for rounding.
-_ON = 1e-9
 
 
 def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
@@ -42,10 +40,7 @@ def fix_parameters(solution: Solution, values: Mapping[str, float]) -> Solution:
     bounds = promoted.domain.bounds
     ranges = ", ".join("{} from {:g} to {:g}".format(name, *bounds[name]) for name in values)
     message = "; ".join([f"at {where} of a solution for {ranges}", *misses])
-    within = all(
-        abs(value - (low + high) / 2) <= (0.5 + _ON) * (high - low)
-        for value, (low, high) in ((value, bounds[name]) for name, value in values.items())
-    )
+    within = Box(**{name: bounds[name] for name in values}).contains([list(values.values())]).all()
     if not solution.success:
         message += f"; and that solution was no success itself: {solution.message}"
     return dataclasses.replace(

@@ -59,7 +59,7 @@ def iterate(solve: Callable[[Workspace], Candidate], work: Workspace) -> tuple[C
 
 
 def _squares_alone(done: Candidate, measurements: Measurements, wanted: list[str]) -> Candidate:
-    """The first of the fits, which took squares, where it is the only one; no success if some noise is not normal."""
+    """Least squares alone: the first of the fits, where it is the only one, is no success if some noise is not normal."""
     other = [column for column in wanted if not isinstance(measurements.noise_or_normal(column), Normal)]
     if not other:
         return done

@@ -774,7 +774,7 @@ def _unsolved(found: DiscreteProblem) -> float:
 
 
 def _even(found: DiscreteProblem) -> str:
-    """The equation that misses most, where it does by nearly the same everywhere, as what flows in and not out."""
+    """Uniform residual: the equation that misses most, if by nearly the same everywhere, as of what flows in and not out."""
     numbers = found.rows.numbers(found.fresh)
     worst = max(found.problem.equations, key=lambda name: float(numbers[name].square().mean()) / found.scales[name] ** 2)
     values = numbers[worst]

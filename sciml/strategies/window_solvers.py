@@ -51,8 +51,9 @@ _PLANE_AND_TIME = 3
 _JUMP = 1e-4
 # How often a window is solved with the sizes of its equations at what was found.
 _SIZED = 3
-# How many of the latest windows tell the pace of a march; how many times longer than there is time it is given up for others.
-_LATEST, _FAR_LONGER = 3, 3.0
+# How many of the latest windows tell the pace of a march; how many times longer than there is time it is given up for others;
+# how much longer than the first of them the last one is where they grow.
+_LATEST, _FAR_LONGER, _GROWS = 3, 3.0, 1.2
 
 
 @dataclass
@@ -108,33 +109,46 @@ def _came(marched: Marched) -> tuple[bool, bool, float]:
 
 @dataclass
 class _Pace:
-    """Whether no other window begins: somebody wants the end, or after ``share`` of the budget of time others may be faster.
+    """Time budget of a march: whether no other window begins, for somebody wants the end, or others may be faster.
 
-    So it is where windows would take far longer than what is left to arrive at the ``end``, at the pace of the latest ones; of
-    windows that are not ``patient`` always.
+    So they may be after ``share`` of the budget, where at the pace of the latest windows, which do not grow, the ``end`` is far
+    longer away than what is left. Where windows are not ``patient``, others may always.
     """
 
     log: Log
     end: float
     share: float
     patient: bool
+    # Where the march came, and after how many seconds.
     marks: list[tuple[float, float]] = field(default_factory=list)
+    before: float = 0.0
     said: str = ""
 
     def __call__(self, at: float) -> bool:
         now, budget = self.log.seconds, self.log.budget.seconds
         if not self.marks or at > self.marks[-1][0]:
-            self.marks.append((at, now))
+            self.marks.append((at, self.before))
+        self.before = now
         if self.log.stopped or now <= self.share * budget or self.share == 1:
             return self.log.stopped
-        (first, then), *_ = self.marks[-_LATEST:]
-        needed = (self.end - at) * (now - then) / (at - first) if at > first else math.inf
-        if self.patient and needed <= _FAR_LONGER * (budget - now):
+        needed = self.to_come() if self.patient else math.inf
+        if needed <= _FAR_LONGER * (budget - now):
             return False
         if self.patient:
             away = f"at this pace the end is {needed:.2g} s away" if math.isfinite(needed) else "no window has ended yet"
             self.said = f"left to others, for {away}"
         return True
+
+    def to_come(self) -> float:
+        """The seconds to the end at the pace of the latest windows; none where they grow or are few, infinite without any."""
+        if len(self.marks) <= _LATEST:
+            return 0.0 if len(self.marks) > 1 else math.inf
+        latest = self.marks[-_LATEST - 1 :]
+        (first, then), (at, now) = latest[0], latest[-1]
+        # What begins in a layer has nearly all of its windows there, and arrives soon after it.
+        if at - latest[-2][0] > _GROWS * (latest[1][0] - first):
+            return 0.0
+        return (self.end - at) * (now - then) / (at - first)
 
 
 def stand_still(setup: DiscreteProblem) -> None:
@@ -177,8 +191,8 @@ class TimeMarching(Strategy):
     equations, windows are solved by random features.
 
     Args:
-        share: of the budget of time, after which no window by random features begins, and none where the end is far longer away
-            than the budget at the pace of the latest ones: others may be faster. With 1 it is all of the budget.
+        share: of the budget of time, after which no window by random features begins, and no other one where the latest ones
+            tell that the end is far longer away than what is left: others may be faster. With 1 windows take all of it.
 
     Raises:
         SolverError: not a number above 0 and at most 1.
@@ -307,7 +321,7 @@ class TimeMarching(Strategy):
         while not own or own[-1].again():
             own = methods(next(turns))
             end = work.problem.domain.bounds[str(work.problem.time)][1]
-            pace = _Pace(work.log, end, self.share, patient=work.dimension > 1)
+            pace = _Pace(work.log, end, self.share, patient=work.dimension > 1, before=work.log.seconds)
             try:
                 marched = march(part, own, target=target, ended=pace)
             except KeyboardInterrupt:

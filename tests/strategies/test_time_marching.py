@@ -48,23 +48,29 @@ def marched(*methods, target=1e-6, stops=()):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "at", "share", "over"),
+    ("places", "seconds", "share", "over"),
     [
-        # Half of the way in half of the time; a tenth of it; a tenth, where nobody else would be asked.
-        (50.0, 0.5, 0.5, False),
-        (60.0, 0.5, 0.5, False),
-        (60.0, 0.1, 0.5, True),
-        (60.0, 0.1, 1.0, False),
-        (40.0, 0.05, 0.5, False),
+        # At its pace it arrives with the budget; it would take ten times as long; it would, and nobody else is asked.
+        ((0.0, 0.2, 0.4, 0.6), 20.0, 0.5, False),
+        ((0.0, 0.02, 0.04, 0.06), 20.0, 0.5, True),
+        ((0.0, 0.02, 0.04, 0.06), 20.0, 1.0, False),
+        # Windows that grow leave a layer, few may; by a little they do not.
+        ((0.0, 1e-6, 2e-6, 4e-6), 20.0, 0.5, False),
+        ((0.0, 1e-6, 2e-6), 25.0, 0.5, False),
+        ((0.0, 0.01, 0.0202, 0.0306), 20.0, 0.5, True),
+        # It is not late yet, or has not ended a window.
+        ((0.0, 0.01, 0.02), 10.0, 0.5, False),
+        ((0.0, 0.0, 0.0, 0.0), 20.0, 0.5, True),
     ],
 )
-def test_windows_that_would_not_arrive_leave_time_to_others(seconds, at, share, over):
+def test_windows_that_would_not_arrive_leave_time_to_others(places, seconds, share, over):
     """All of the budget went to a quarter of the time, and classical grids that solve all of it were not asked."""
     log = SimpleNamespace(stopped=False, seconds=0.0, budget=Budget(seconds=100.0))
     pace = _Pace(log, 1.0, share, patient=True)
-    assert not pace(0.0)
-    log.seconds = seconds
-    assert pace(at) == over
+    for at in places:
+        log.seconds += seconds
+        last = pace(at)
+    assert last == over
     assert bool(pace.said) == over
 
 
