@@ -176,9 +176,9 @@ def _check_problem(path: Path, record: Mapping[str, Any], problem: Problem, doma
     before, now = record["statement"], statement(problem.on(own), constants)
     others = contradicted(before, now)
     if others:
-        # Files of earlier versions do not name constants.
-        named = {name: value for name, value in now["constants"].items() if not same(before.get("constants", now)[name], value)}
-        changed = "; ".join(f"{name}: {before['constants'][name]} then, {value} now" for name, value in named.items())
+        # Files of earlier versions do not name constants, and another class may have others.
+        pairs = ((name, old, now["constants"].get(name, old)) for name, old in before.get("constants", {}).items())
+        changed = "; ".join(f"{name}: {old} then, {new} now" for name, old, new in pairs if not same(old, new))
         raise FileError(
             f"{what}: {listed(others)} of {type(problem).__name__} or {record['name']} "
             f"{'is' if len(others) == 1 else 'are'} stated by one of them alone{changed and f' ({changed})'}. {instead}"

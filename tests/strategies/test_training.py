@@ -14,6 +14,7 @@ from torch import nn
 import sciml
 from problems import Decay, Explosion, Poisson
 from sciml import d
+from sciml.data import archive
 from sciml.errors import FileError, ProblemError
 from sciml.solvers.discrete_problem import device_of
 
@@ -386,6 +387,15 @@ class TestSolution:
         path = solution.save(tmp_path / "cooling.pt")
         # Where the search began makes no difference, and a value does that is another one than was found.
         assert sciml.load(path, problem=Cooling(k=sciml.Unknown(3.0))).constants == solution.constants
+        # What a class does not have is not compared, nor what a file of an earlier version does not name.
+        with pytest.raises(FileError, match=r"'decay' of Decay or Cooling is stated by one of them alone\. Pass"):
+            sciml.load(path, problem=Decay(rate=3.0))
+        record = archive.load_tensors(path)
+        del record["statement"]["constants"]
+        older = tmp_path / "older.pt"
+        archive.write_file(older, archive.packed(record))
+        with pytest.raises(FileError, match=r"'decay' of Cooling or Cooling is stated by one of them alone\. Pass"):
+            sciml.load(older, problem=Cooling(k=1.0))
         said = r"'decay' of Cooling or Cooling is stated by one of them alone \(k: [\d.]+ then, 1\.0 now\)"
         with pytest.raises(FileError, match=said):
             sciml.load(path, problem=Cooling(k=1.0))
