@@ -18,9 +18,10 @@ from sciml.strategies.training import relative
 
 _GOOD = 1e-2
 
-# Nodes along each coordinate of the finer of two coarse grids, by the number of coordinates; how closely these agree where
-# something is resolved; of the time that is left, the share they may take.
-_COARSE, _RESOLVED, _SHARE = {1: 257, 2: 65, 3: 25}, 0.3, 0.25
+# Nodes along each coordinate of the finer of two coarse grids, one pair after another, by the number of coordinates.
+COARSE = {1: (257, 1025, 4097), 2: (65,), 3: (25,)}
+# How closely two grids agree where something is resolved; of the time that is left, the share they may take.
+_RESOLVED, _SHARE = 0.3, 0.25
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,10 @@ class ClassicalGrids(Strategy):
         yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, errors=errors)
 
 
-def on_coarse_grids(work: Workspace) -> tuple[Solution | None, str]:
-    """Grid sequencing: the solution on the finer of two coarse grids, if these nearly agree; otherwise None, and why.
+def on_coarse_grids(work: Workspace, count: int) -> tuple[Solution | None, str]:
+    """Grid sequencing: the solution on the finer of two grids, with ``count`` nodes, if these nearly agree, or None, and why.
 
+    In an interval, where one is too coarse for a layer and the other is not, that on the finer one as it is.
     Differences on few nodes know fewer functions that are no solution than polynomials do, and pseudo-time leads to a state
     at rest where Newton's method does not.
     """
@@ -92,8 +94,9 @@ def on_coarse_grids(work: Workspace) -> tuple[Solution | None, str]:
     limit = min(ClassicalGrids.seconds, _SHARE * max(1.0, work.log.budget.seconds - work.log.seconds))
     method = "differences" if isinstance(work.problem.domain, Box) else "auto"
     try:
-        found = baseline(work.problem, n=_COARSE[work.dimension], method=method, time_limit=limit, preflight="off")
+        found = baseline(work.problem, n=count, method=method, time_limit=limit, preflight="off")
     except SciMLError as error:
         return None, str(error)
-    errors = found.estimated_error.values()
-    return (found, "") if errors and all(each <= _RESOLVED for each in errors) else (None, found.message)
+    errors = list(found.estimated_error.values())
+    serves = all(each <= _RESOLVED for each in errors) if errors else work.dimension == 1
+    return (found, "") if serves else (None, found.message)

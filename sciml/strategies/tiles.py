@@ -23,7 +23,7 @@ from sciml.slabs.tile_least_squares import CPU, ProjectedStep, TileLinearization
 from sciml.slabs.tile_space import SINGULAR, TileSpace, nearest, nodes, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
-from sciml.strategies.classical import on_coarse_grids
+from sciml.strategies.classical import COARSE, on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import WINDOWS, Candidate, Strategy, Workspace, judged_apart
 from sciml.strategies.training import relative
@@ -98,6 +98,8 @@ _LATE = 0.5
 _OF_ALL = 0.5
 # The share of the numbers of a solution that is begun from with which tiles may hold it; levels of refinement at least.
 _TOO_FEW, _LEAST = 0.25, 3
+# By how much the degree of its own tiles is lower, so that the next ones tell how far off these are.
+_LOWER = 2
 # By how much residuals move in a direction of natural size, in their natural sizes: below what directions are looked
 # at, what share of that with coarser tiles says that finer ones would see less still, and what is rounding. A step that is
 # small enough to be linear; the share of a field in a direction that is told; levels at least to see whether it is seen, and
@@ -192,22 +194,28 @@ class Tiles(Strategy):
             yield from plain
             return
         # What is far from solved has gone astray: from nothing Newton's method may end where finer tiles mend nothing.
-        first, other = None, None
+        first, now, other = None, None, None
         for first in itertools.islice(plain, 0 if best is not None and best.residual > _ASTRAY_AT else _PLAIN):
             yield first
-        if first is None or first.residual > _ASTRAY_AT:
-            for other in self._from_grids(work):
-                yield _better(other, first)
-            if other is not None and other.residual <= _ASTRAY_AT:
-                return
+        astray = first is None or first.residual > _ASTRAY_AT
+        for other in self._from_grids(work) if astray else ():
+            yield _better(other, first)
+        if other is not None and other.residual <= _ASTRAY_AT:
+            return
         for now in plain:
             yield _better(now, other)
+        # So it has where tiles at the ends hide what they do not solve.
+        for other in self._from_grids(work) if not astray and now is not None and now.doubt and work.dimension == 1 else ():
+            yield _better(other, now)
 
     def _from_grids(self, work: Workspace) -> Iterator[Candidate]:
-        """Solutions that are begun from what coarse classical grids find, if that is anything."""
-        begin = _coarse_start(work)
-        if begin is not None:
-            yield from replace(self, begin=begin)._refined(work)
+        """Solutions that are begun from what classical grids find, if anything: from finer ones where they end astray."""
+        for count in COARSE[work.dimension]:
+            last, begin = None, _coarse_start(work, count)
+            for last in () if begin is None else replace(self, begin=begin)._refined(work):
+                yield last
+            if work.log.overdue or (last is not None and last.residual <= _ASTRAY_AT):
+                return
 
     def _refined(self, work: Workspace) -> Iterator[Candidate]:
         """Solutions on finer and finer tiles, the best so far each time."""
@@ -217,7 +225,7 @@ class Tiles(Strategy):
         so_far = _Refinements()
         # Seconds that a multiplication takes, as far as is known.
         rate, alike, first = 0.0, True, 0.0
-        levels: Iterator[TileSpace] = (_space(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
+        levels: Iterator[TileSpace] = (_laid(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
         begun: DiscreteProblem | None = None
@@ -226,6 +234,11 @@ class Tiles(Strategy):
             # A set-up of its own: constants of the shared one stay where they are.
             begun = replace(work.discrete.with_unknowns(), trial=self.begin.scaled)
             work.choices.append(self.begin.hand_on(begun))
+            own = self.begin.tiles(work.problem) if self.tiles is None and self.on is None else None
+            if own is not None:
+                coarser = TileSpace(work.problem.bind_initial(), own, work.problem.coordinates)
+                coarser = coarser.lower(_LOWER if min(own.degrees) > 2 * _LOWER else 0)
+                levels = itertools.chain([_graded(work, coarser)], levels)
         space = next(levels, None)
         while space is not None:
             model = space.model
@@ -558,20 +571,25 @@ def _in_space(problem: Problem) -> list[float]:
     return [width for name, width in widths.items() if name != problem.time] or list(widths.values())
 
 
-def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
+def _laid(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
     """The tiles that meet the domain."""
     problem = work.problem.bind_initial()
     found = TileSpace.laid(problem, problem.coordinates, counts, degree, len(problem.fields))
     if found is None:
         boxes = " x ".join(map(str, counts))
         raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
-    found = found.around(work.discrete.narrow.values()).around_small_holes()
+    return _graded(work, found)
+
+
+def _graded(work: Workspace, space: TileSpace) -> TileSpace:
+    """Tiles that are smaller where it is known beforehand that they should be."""
+    found = space.around(work.discrete.narrow.values()).around_small_holes()
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
     if work.dimension == 1:
         return found.towards(found.corners, _TO_THE_ENDS)
     # The singular function of an edge has second derivatives that no square integral bounds: on large tiles least squares go
     # elsewhere, and what is left says nothing.
-    in_space = work.dimension == 3 and problem.time is None
+    in_space = work.dimension == 3 and work.problem.time is None
     # Of eigenfunctions, too, those that are not smooth would have no minimum of their own; so it is with roots, where
     # conditions change.
     corners = found.reentrant
@@ -800,22 +818,23 @@ def _better(now: Candidate, other: Candidate | None) -> Candidate:
     return now if other is None or now.residual <= other.residual else other
 
 
-def _coarse_start(work: Workspace) -> WarmStart | None:
-    """Grid sequencing: what coarse classical grids find, as polynomials on tiles, or None."""
+def _coarse_start(work: Workspace, count: int) -> WarmStart | None:
+    """Grid sequencing: what classical grids of so many nodes find, as polynomials on tiles, or None."""
 
     def compute() -> dict[str, object]:
-        found, why = on_coarse_grids(work)
+        found, why = on_coarse_grids(work, count)
         if found is None:
             return {"why": why}
         start = cast(TilePolynomials, model_of(cast(WarmStart, WarmStart.of(found, work.problem, None)).scaled))
-        return {"coefficients": start.coefficients, "said": f"what is found by {found.solver}"}
+        return {"config": start.config, "coefficients": start.coefficients, "said": f"what is found by {found.solver}"}
 
-    got = work.journal.recalled("coarse grids", compute)
+    got = work.journal.recalled(f"coarse grids {count}", compute)
     if "why" in got:
-        work.choices.append(f"{Tiles.__name__}: no start from coarse grids, {got['why']}")
+        work.choices.append(f"{Tiles.__name__}: no start from grids of {count} nodes, {got['why']}")
         return None
     start = replace(WarmStart.guessed({}, work.problem), said=str(got["said"]))
-    cast(TilePolynomials, model_of(start.scaled)).coefficients.copy_(got["coefficients"])
+    start.scaled.model = TilePolynomials.from_config(**got["config"])
+    start.scaled.model.coefficients.copy_(got["coefficients"])
     return start
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sciml._text import listed, located
 from sciml.errors import ModelError, ProblemError, SolverError
@@ -43,6 +43,9 @@ _ROWS_A_WEIGHT = 3
 
 # Tiles along each coordinate, and their degree, for a first guess, by the number of coordinates.
 _GUESSED = {1: (24, 12), 2: (12, 8), 3: (5, 6)}
+# The part of the degrees that a smooth function hardly needs, and what it needs of them, as a share of its size; how often
+# tiles are halved for it, and how many become too many.
+_LAST, _HARDLY, _HALVINGS, _MANY = 0.75, 1e-4, 10, 400
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class WarmStart:
         if unknown := [name for name in start if name not in problem.fields]:
             raise ProblemError(f"start names {listed(unknown)}; the fields are {listed(problem.fields)}")
 
-        def values(points: torch.Tensor) -> torch.Tensor:
+        def values(points: Tensor) -> Tensor:
             at = dict(zip(problem.coordinates, points.unbind(1), strict=True))
             found = torch.zeros(len(points), len(problem.fields), dtype=torch.float64)
             for name, target in start.items():
@@ -107,9 +110,7 @@ class WarmStart:
         return cls._on_tiles(problem, values, None, "a first guess")
 
     @classmethod
-    def _on_tiles(
-        cls, problem: Problem, values: Callable[[torch.Tensor], torch.Tensor], solution: Solution | None, said: str
-    ) -> WarmStart:
+    def _on_tiles(cls, problem: Problem, values: Callable[[Tensor], Tensor], solution: Solution | None, said: str) -> WarmStart:
         """Polynomials on tiles nearest to what has the values ``(n, fields)`` at points ``(n, coordinates)``."""
         domain, count = problem.domain, len(problem.coordinates)
         if count not in _GUESSED:
@@ -120,20 +121,41 @@ class WarmStart:
         space = TileSpace.laid(problem.bind_initial(), problem.coordinates, counts, degree, len(problem.fields))
         if space is None:
             raise SolverError(f"start: no point of a guess lies inside {domain!r}")
-        model, (places, table) = space.model, nodes(space.model)
-        scaled = Scaled(model, domain.lower, domain.upper, [0.0] * model.outputs, [1.0] * model.outputs).double()
-        points = scaled.center + places.flatten(0, 1) * scaled.half_width
-        with torch.no_grad():
-            found = values(points)
-        # Beyond a domain that cuts a tile a formula may have no value.
-        inside = torch.from_numpy(np.asarray(domain.contains(points.numpy())))
-        lost = ~found.isfinite().all(1)
-        if bool((lost & inside).any()):
-            where = located(problem.coordinates, points[lost & inside][0].tolist())
-            raise ProblemError(f"start: {said} is not finite at {where}")
-        known = found.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
-        model.coefficients.copy_(nearest(table, known).mT)
+
+        def at(places: Tensor) -> Tensor:
+            points = scaled.center + places.flatten(0, 1) * scaled.half_width
+            with torch.no_grad():
+                found = values(points)
+            # Beyond a domain that cuts a tile a formula may have no value.
+            inside = torch.from_numpy(np.asarray(domain.contains(points.numpy())))
+            lost = ~found.isfinite().all(1)
+            if bool((lost & inside).any()):
+                where = located(problem.coordinates, points[lost & inside][0].tolist())
+                raise ProblemError(f"start: {said} is not finite at {where}")
+            return found.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
+
+        for _ in range(_HALVINGS):
+            model, (places, table) = space.model, nodes(space.model)
+            scaled = Scaled(model, domain.lower, domain.upper, [0.0] * model.outputs, [1.0] * model.outputs).double()
+            model.coefficients.copy_(nearest(table, at(places)).mT)
+            # Layers inside an interval cost few tiles, and on others Newton's method would leave them.
+            marked = _not_resolved(model)
+            if count > 1 or not marked.any() or len(marked) > _MANY:
+                break
+            space = space.finer(marked)
         return cls(solution, scaled, exact=False, said=said)
+
+    def tiles(self, problem: Problem) -> Tiles | None:
+        """Its own tiles, smaller where it has layers inside an interval; None where they are alike, or of another interval."""
+        model, place = model_of(self.scaled), [self.scaled.center.tolist(), self.scaled.half_width.tolist()]
+        here = [[(high + low) / 2, (high - low) / 2] for low, high in problem.domain.bounds.values()]
+        serves = (
+            len(here) == 1
+            and isinstance(model, Tiles)
+            and not model.alike
+            and here == list(map(list, zip(*place, strict=True)))
+        )
+        return copy.deepcopy(cast(Tiles, model)).cpu() if serves else None
 
     @property
     def on_tiles(self) -> bool:
@@ -227,6 +249,13 @@ class WarmStart:
                 f"start: the model given ({type(model).__name__}) has not the shape of the solution's ({type(own).__name__}): "
                 f"{given or model} against {theirs}; leave model out to take the solution's"
             )
+
+
+def _not_resolved(model: Tiles) -> Tensor:
+    """Decay of coefficients: tiles ``(T,)`` on which some field needs the highest degrees."""
+    high = (model.products / torch.tensor(model.degrees)).square().sum(1) > _LAST**2
+    sizes = model.coefficients.abs()
+    return (sizes[:, :, high].amax(2) > _HARDLY * sizes.amax((0, 2))).any(1)
 
 
 def check_names(solution: Solution, problem: Problem, what: str = "start") -> None:

@@ -286,8 +286,8 @@ def test_what_is_not_solved_from_nothing_begins_from_coarse_grids():
 def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
     known, asked = [], []
 
-    def grids(work):
-        asked.append(work)
+    def grids(work, count):
+        asked.append(count)
         return sciml.baseline(Layer(), n=65), ""
 
     monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", grids)
@@ -297,7 +297,7 @@ def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
         journal = Journal(known.append, lambda steps: True)
         if content is None:
             journal.load_state_dict(known[-1])
-        begun.append(_coarse_start(Workspace(Layer(), None, Options(), Log(), journal)))
+        begun.append(_coarse_start(Workspace(Layer(), None, Options(), Log(), journal), 65))
     assert len(asked) == 1
     assert begun[0].said == begun[1].said
     assert begun[0].said.startswith("what is found by collocation")
@@ -317,7 +317,7 @@ class Burning(sciml.Problem):
 
 
 def test_what_is_near_is_refined_from_nothing_until_it_is_accepted(monkeypatch):
-    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work: pytest.fail("no grid is needed"))
+    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work, count: pytest.fail("no grid is needed"))
     work = workspace(Burning())
     last = candidate(sciml.strategies.Tiles(), work)
     assert work.log.steps > 3
@@ -332,7 +332,7 @@ def test_of_two_runs_the_better_one_is_kept_and_of_one_the_latest(residuals, kep
 
 
 def test_without_a_start_from_coarse_grids_it_goes_on_from_nothing(monkeypatch):
-    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work: (None, "nothing was found"))
+    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work, count: (None, "nothing was found"))
     monkeypatch.setattr("sciml.strategies.tiles._PLAIN", 0)
 
     class Mild(Layer):
@@ -344,7 +344,7 @@ def test_without_a_start_from_coarse_grids_it_goes_on_from_nothing(monkeypatch):
 
     found = sciml.fit(Mild(), strategy="Tiles")
     assert found.success
-    assert "Tiles: no start from coarse grids, nothing was found" in found.choices
+    assert "Tiles: no start from grids of 257 nodes, nothing was found" in found.choices
 
 
 class Cycle(sciml.Problem):
@@ -580,3 +580,45 @@ def test_rates_reach_a_whole_fit_beside_frozen_parts():
     rested = sciml.fit(Relaxation(), sciml.MLP(6), **freeze, **FEW)
     new = prepare(Relaxation(), sciml.MLP(6), None, 40, None, torch.float64, "cpu", 0).trial.model
     assert torch.equal(rested.model.layers[0].weight, new.layers[0].weight)
+
+
+class Shock(sciml.Problem):
+    """An internal layer between two outer solutions (Lagerstrom and Cole): x - 1 to the left of 1/4, x + 1/2 to the right."""
+
+    width = 1e-3
+    domain = sciml.Interval(x=(0, 1))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=-1.0, on=domain.face(x=0)), sciml.Dirichlet(u=1.5, on=domain.face(x=1))]
+
+    @sciml.equation
+    def law(self, u, x):
+        return self.width * d(u, x, x) + u * d(u, x) - u
+
+    @classmethod
+    def composite(cls, x):
+        """Leading order of matched asymptotic expansions."""
+        return x - 0.25 + 0.75 * torch.tanh(0.375 * (x - 0.25) / cls.width)
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-3, 1e-4])
+def test_a_first_guess_has_tiles_that_resolve_it(width):
+    class Thin(Shock):
+        pass
+
+    Thin.width = width
+    start = WarmStart.guessed({"u": Thin.composite}, Thin())
+    x = torch.linspace(0, 1, 4001, dtype=torch.float64)[:, None]
+    assert float((start.scaled(x) - Thin.composite(x)).abs().max()) < 1e-3
+    assert (start.tiles(Thin()) is None) == (width == 1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [{"u": Shock.composite}, None], ids=["guess", "nothing"])
+def test_an_internal_layer_is_found_from_a_guess_and_from_fine_grids(start):
+    found = sciml.fit(Shock(), start=start, seconds=120)
+    assert found.success
+    x = np.linspace(0, 1, 4001)
+    # The next term of the expansion is of the order of the width, times its logarithm.
+    assert np.abs(found(x=x)["u"] - Shock.composite(torch.from_numpy(x)).numpy()).max() < 5e-3
+    assert found.estimated_error["u"] < 1e-4
+    assert float(found(x=0.25)["u"]) == pytest.approx(0.0, abs=2e-3)
