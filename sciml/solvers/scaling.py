@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -22,7 +23,8 @@ from sciml.solvers.residuals import ResidualSystem
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
-_ROUNDING = 2.0**-52
+# What may be rounding, of the largest value that is prescribed, or of places: some of sin(9 pi), which is no zero.
+_ROUNDING = 2.0**-46
 # Attempts at a size, and how far from one what it reaches may be; powers of the size that grow too little, and too fast.
 _ATTEMPTS, _SURELY = 12, 0.8
 _BOUNDED, _STEEP = 0.25, 4.0
@@ -45,25 +47,28 @@ _FASTER = math.pi / 2
 
 
 def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
-    """The centre and size of every field.
+    r"""The centre and size of every field.
 
     Measured fields take the mean and standard deviation of their column; other fields the largest value that an initial
     or Dirichlet condition prescribes; fields about which nothing is prescribed but zeros take the size at which the
     equations balance, or 1. What is less than rounding beside the largest of all prescribed values is a zero, such as the
-    tail of a pulse. Where the equations have no value or slope at zero, as Arrhenius' law and logarithms, or are degenerate,
-    as :math:`(u u_x)_x`, a field that conditions hold well away from there has the middle of the constants by which they hold
-    as its centre, and searches begin there.
+    tail of a pulse; so is what rounding of places makes of one, as :math:`\sin \pi x` at 1, and what is next to nothing
+    beside a source that only fields of that size could balance. Where the equations have no value or slope at zero, as
+    Arrhenius' law and logarithms, or are degenerate, as :math:`(u u_x)_x`, a field that conditions hold well away from there
+    has the middle of the constants by which they hold as its centre, and searches begin there.
     """
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
     residuals = _on_natural_jets(problem, blocks, dict.fromkeys(problem.fields, (0.0, 0.0)))
+    rounded = _by_rounding(problem, blocks, residuals)
     terms = [term for block in blocks for term in block.terms if term.field is not None]
     for term in sorted(terms, key=lambda term: term.measured):
         assert term.field is not None
         # With every jet zero, the residual "field less prescribed value" is minus the prescribed value.
         prescribed = term.evaluate.measured if isinstance(term.evaluate, Observation) else -residuals[term.name]
         if not term.measured:
-            scale[term.field] = max(scale[term.field], float(prescribed.abs().max()))
+            largest = float(prescribed.abs().max())
+            scale[term.field] = max(scale[term.field], largest if largest > rounded[term.name] else 0.0)
         elif float(prescribed.std(correction=0)) > 0:
             offset[term.field] = float(prescribed.mean())
             scale[term.field] = float(prescribed.std(correction=0))
@@ -73,10 +78,42 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
     largest = max(scale.values(), default=0.0)
     tails = {name for name, size in scale.items() if 0 < size <= _ROUNDING * largest}
+    tails |= _outweighed(problem, blocks, offset, scale)
     scale = {name: 0.0 if name in tails else size for name, size in scale.items()}
 
     scale = _balanced(problem, blocks, offset, scale, tails)
     return {name: (offset[name], scale[name]) for name in problem.fields}
+
+
+def _by_rounding(problem: Problem, blocks: Sequence[Collocation], residuals: Mapping[str, Tensor]) -> dict[str, float]:
+    """By how much rounding of the places changes what conditions prescribe, at most; ``residuals`` are those of zero fields."""
+    moved = []
+    for block in blocks:
+        lower, upper = (torch.tensor(each).to(block.sample.points[0]) for each in (problem.domain.lower, problem.domain.upper))
+        steps = (_ROUNDING * (each.abs() + upper - lower) * ((lower + upper) / 2 - each).sign() for each in block.sample.points)
+        points = tuple(each + step for each, step in zip(block.sample.points, steps, strict=True))
+        own = tuple(each for each in block.terms if each.field is not None and not each.measured)
+        moved += [replace(block, sample=replace(block.sample, points=points), terms=own)] if own else []
+    found = _on_natural_jets(problem, moved, dict.fromkeys(problem.fields, (0.0, 0.0)))
+    return {name: float((each - residuals[name]).nan_to_num().abs().max()) for name, each in found.items()}
+
+
+def _outweighed(
+    problem: Problem, blocks: Sequence[Collocation], offset: Mapping[str, float], scale: Mapping[str, float]
+) -> set[str]:
+    """Fields of sizes by which an equation of theirs cannot be: all they make is next to nothing beside a source."""
+    still = {name: (each, 0.0) for name, each in offset.items()}
+    alone, own = (
+        _on_natural_jets(problem, blocks, each) for each in (still, {name: (offset[name], scale[name]) for name in still})
+    )
+    measured = {term.field for block in blocks for term in block.terms if term.measured}
+    found = set[str]()
+    for term in (each for block in blocks for each in block.terms if each.name in problem.equations):
+        fields = {field for field, _ in problem.system.depends(term)}
+        known = all(scale[name] > 0 for name in fields) and not fields & measured
+        if known and _typical(own[term.name] - alone[term.name]) < BILLIONTH * _root_mean_square(alone[term.name]):
+            found |= fields
+    return found
 
 
 def _regular_at_zero(problem: Problem, blocks: Sequence[Collocation]) -> bool:

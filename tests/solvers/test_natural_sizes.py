@@ -564,3 +564,64 @@ def test_residuals_that_a_steep_law_hides_at_random_jets_are_told():
             each.zero_()
         made.trial.offset.fill_(5.0)
     assert Certificate.issue(made, 0.05).residuals["relative"]["node"] > 0.05
+
+
+@pytest.mark.parametrize("waves", [1, 8])
+def test_what_rounding_makes_of_a_prescribed_zero_is_no_size(waves):
+    def exact(x, y):
+        return torch.sin(waves * torch.pi * x) * torch.sin(waves * torch.pi * y)
+
+    class Sines(sciml.Problem):
+        """Prescribed is a wave that is zero on all sides, but for rounding."""
+
+        domain = sciml.Box(x=(0, 1), y=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=exact)]
+
+        @sciml.equation
+        def poisson(self, u, x, y):
+            return sciml.laplacian(u, x, y) + 2 * (waves * torch.pi) ** 2 * exact(x, y)
+
+    assert 0.1 < sizes(Sines())["u"] < 1e3
+    found = sciml.fit(Sines())
+    assert found.success
+    x, y = torch.rand(2, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert np.abs(found(x=x.numpy(), y=y.numpy())["u"] - exact(x, y).numpy()).max() < 1e-6
+
+
+@pytest.mark.parametrize("begins", [0.0, 1e-16, -1e-12, 1e-3])
+def test_a_value_that_no_source_can_leave_as_small_is_no_size(begins):
+    class Driven(sciml.Problem):
+        domain = sciml.Interval(t=(1, 2))
+        fields = ["u"]
+        conditions = [sciml.Initial(u=begins)]
+
+        @sciml.equation
+        def law(self, u, t):
+            return d(u, t) + 2 - t
+
+    found = sciml.fit(Driven())
+    assert found.success
+    assert float(found(t=2.0)["u"]) == pytest.approx(begins - 0.5, abs=1e-12)
+
+
+def test_a_slow_flow_is_not_as_large_as_the_weight_that_pressure_bears_would_make_it():
+    class Creeping(sciml.Problem):
+        domain = sciml.Box(x=(0, 1), y=(0, 1))
+        fields = ["u", "v", "p"]
+        conditions = [sciml.Dirichlet(u=lambda y: 1e-12 * y, v=1e-12, on=domain.boundary), sciml.Mean(p=0.0)]
+
+        @sciml.equation
+        def along(self, u, p, x, y):
+            return d(p, x) - sciml.laplacian(u, x, y)
+
+        @sciml.equation
+        def up(self, v, p, x, y):
+            return d(p, y) - sciml.laplacian(v, x, y) + 1e4
+
+        @sciml.equation
+        def mass(self, u, v, x, y):
+            return d(u, x) + d(v, y)
+
+    found = sizes(Creeping())
+    assert found["u"] == found["v"] == 1e-12
