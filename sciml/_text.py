@@ -77,7 +77,8 @@ def extra(name: str, what: str, instead: str = "") -> Iterator[None]:
 def user_level() -> int:
     """The ``stacklevel`` for a warning that is to name the line of the user's: the first frame outside the library."""
     level, frame = 1, sys._getframe(1)
-    # Cached properties are functions of the standard library between two of ours.
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in (__package__, "functools"):
+    # Cached properties and contexts of gradients are functions of other libraries between two of ours.
+    between = (__package__, "functools", "torch")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in between:
         level, frame = level + 1, frame.f_back
     return level

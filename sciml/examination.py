@@ -30,6 +30,8 @@ _FINDINGS = ["kind", "where", "what", "remedy", "severity"]
 _ARTEFACTS = ["file", "generation", "state", "advice"]
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def doctor(
     what: Problem | Solution | str | Path,
     model: nn.Module | None = None,
@@ -155,6 +157,8 @@ def _tables(setup: DiscreteProblem, weights: Mapping[str, float]) -> dict[str, A
     blocks = [few(block) for block in setup.train]
     objective = setup.objective(blocks, weights)
     tables, gradient = term_gradients(objective)
+    if not setup.parameters:
+        return tables
     points = torch.cat([each for block in blocks for each in block.sample.points])[:_LAYER_POINTS]
     layers = layer_states(setup.trial, setup.parameters, gradient, points)
     return {**tables, "layers": layers, **conditioning(objective)}

@@ -307,6 +307,9 @@ def fitted_by(kind: type, way: Callable[..., Any]) -> None:
     _WAYS[kind] = way
 
 
+# Residuals are differentiated wherever the caller does not need gradients.
+@torch.inference_mode(False)
+@torch.enable_grad()
 def fit(
     problem: Problem,
     model: nn.Module | None = None,

@@ -212,17 +212,18 @@ class Solution:
         else:
             values = predicted(self.trial, points).numpy() if len(points) else np.empty((0, len(self.fields)))
         found = {name: values[:, column].reshape(shape) for column, name in enumerate(self.fields)}
-        jets = jets_of(self.trial, points.detach(), self.coordinates, self.fields) if derivatives else None
-        for name in derivatives:
-            meant = derivative_named(name, self.fields, self.coordinates)
-            if meant is None:
-                example = f"{self.fields[0]}_{self.coordinates[0]}"
-                raise ProblemError(
-                    f"{name!r} is no derivative of {listed(self.fields)} by {listed(self.coordinates)}, as {example}"
-                )
-            assert jets is not None
-            slope = jets.jet(*meant).detach().reshape(shape)
-            found[name] = slope.double().cpu().numpy() if given is None else slope.to(given.device)
+        with torch.inference_mode(False), torch.enable_grad():
+            jets = jets_of(self.trial, points.detach().clone(), self.coordinates, self.fields) if derivatives else None
+            for name in derivatives:
+                meant = derivative_named(name, self.fields, self.coordinates)
+                if meant is None:
+                    example = f"{self.fields[0]}_{self.coordinates[0]}"
+                    raise ProblemError(
+                        f"{name!r} is no derivative of {listed(self.fields)} by {listed(self.coordinates)}, as {example}"
+                    )
+                assert jets is not None
+                slope = jets.jet(*meant).detach().reshape(shape)
+                found[name] = slope.double().cpu().numpy() if given is None else slope.to(given.device)
         # The values of complex fields are added as far as the problem that names them is known.
         return found if self.problem is None else found | self.problem.composites.joined(found)
 

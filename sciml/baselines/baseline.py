@@ -39,6 +39,9 @@ _LARGEST = 1e-3
 _FEWEST = 24
 
 
+# Residuals are differentiated wherever the caller does not need gradients.
+@torch.inference_mode(False)
+@torch.enable_grad()
 def baseline(
     problem: Problem,
     data: Any = None,

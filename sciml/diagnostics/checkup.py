@@ -130,7 +130,12 @@ class Checkup:
         least = _WEAKEST * float(gradients.max())
         for name, row in self.terms.iterrows():
             scatter = self.trained and is_measured(str(name))
-            if not scatter and row["relative"] > _SMALL and row["gradient"] < least:
+            if not scatter and row["relative"] > _SMALL and math.isnan(row["gradient"]):
+                yield (
+                    f"{name!r} misses by {row['relative']:.1e} of its natural size: what was found does not solve it; "
+                    "solution.message says why"
+                )
+            elif not scatter and row["relative"] > _SMALL and row["gradient"] < least:
                 yield (
                     f"{name!r} has {row['gradient'] / gradients.max():.0e} of the largest gradient and a residual of "
                     f"{row['relative']:.1e}: it hardly counts in a step; raise its weight, or weights=sciml.Balanced()"
@@ -212,10 +217,14 @@ class Checkup:
 
 
 def term_gradients(objective: Objective) -> tuple[dict[str, pd.DataFrame], Tensor]:
-    """The tables ``terms`` and ``conflicts`` of a ``Checkup``, and the gradient of the loss, shape ``(p,)``."""
+    """The tables ``terms`` and ``conflicts`` of a ``Checkup``, and the gradient of the loss, shape ``(p,)``.
+
+    Coefficients of polynomials on tiles are no parameters: of these there are the terms alone.
+    """
     values = {name: float(value) for name, value in objective.means().items()}
     losses = {name: objective.weights[name] * value for name, value in values.items()}
-    gradients = {name: objective.weights[name] * pull for name, pull in objective.pulls().items()}
+    pulls = objective.pulls() if objective.parameters else {}
+    gradients = {name: objective.weights[name] * pull for name, pull in pulls.items()}
     total = sum(losses.values())
     rows = {
         name: {
@@ -223,10 +232,12 @@ def term_gradients(objective: Objective) -> tuple[dict[str, pd.DataFrame], Tenso
             "relative": math.sqrt(max(value, 0.0)) if math.isfinite(value) else value,
             "weight": objective.weights[name],
             "share": losses[name] / total if total > 0 else 0.0,
-            "gradient": float(gradients[name].norm()),
+            "gradient": float(gradients[name].norm()) if gradients else math.nan,
         }
         for name, value in values.items()
     }
+    if not gradients:
+        return {"terms": pd.DataFrame.from_dict(rows, orient="index")}, torch.zeros(0)
     matrix = torch.stack(list(gradients.values()))
     unit = matrix / matrix.norm(dim=1, keepdim=True).clamp(min=1e-300)
     cosines = pd.DataFrame((unit @ unit.T).clamp(-1, 1).cpu().numpy(), index=list(gradients), columns=list(gradients))

@@ -275,7 +275,13 @@ def _jump_along(
         starts, change = starts[chosen], change[chosen]
         length /= 2
         halves = torch.stack([starts, _placed(starts, column, starts[:, column] + length)], dim=1)
-        change = changes(halves.reshape(-1, starts.shape[1]), length)[0].reshape(len(starts), 2, -1)
+        halved = halves.reshape(-1, starts.shape[1])
+        # What is smaller than segments, such as a hole, is no part of the domain: nothing is known there.
+        within = torch.from_numpy(
+            domain.contains(torch.cat([halved, _placed(halved, column, halved[:, column] + length)]).cpu().numpy())
+        )
+        change = changes(halved, length)[0] * within.view(2, -1, 1).all(0).to(halved.device)
+        change = change.reshape(len(starts), 2, -1)
         second = (change / size).amax(2).argmax(1)
         rows = torch.arange(len(starts))
         starts, change = halves[rows, second], change[rows, second]

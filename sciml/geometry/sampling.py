@@ -19,6 +19,10 @@ from sciml.typing import Array, Points
 # Points that show whether two faces are alike.
 _ALIKE = 1000
 _FEW, _DOUBLINGS, _MORE = 8, 8, 8
+# Powers of two of points that are looked at at once.
+_AT_ONCE = 18
+# How many sides of a square a piece is as long as at most.
+_LONGEST = 32.0
 # How far along a side, as a share of it, its directions are looked for.
 _STEP = 1e-6
 # About how many points of a side share a cell, which is halved where they are to lie closer.
@@ -94,7 +98,14 @@ def default_face_count(domain: Domain, inside: int) -> int:
     return 1 if dimension == 1 else round(2 * inside ** ((dimension - 1) / dimension))
 
 
-def draw(place: Place, domain: Domain, count: int, generator: np.random.Generator, finer: Halvings | None = None) -> PointSet:
+def draw(
+    place: Place,
+    domain: Domain,
+    count: int,
+    generator: np.random.Generator,
+    finer: Halvings | None = None,
+    longest: float = _LONGEST,
+) -> PointSet:
     """Scrambled Sobol points of one place of a domain, uniform by its length, area or volume.
 
     Args:
@@ -103,6 +114,7 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
             least eight.
         finer: where points of sides and lines are to lie closer, along the coordinates that tell it; places that ask for more
             are found among the points that others have. None for evenly spread ones.
+        longest: how many times as many points as such a side a piece has at most: that of a thin domain would have no end.
 
     Raises:
         ProblemError: a domain is so thin in the box around it that hardly any point falls into it.
@@ -133,7 +145,10 @@ def draw(place: Place, domain: Domain, count: int, generator: np.random.Generato
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
         # Unlike faces, pieces can be many and of very different sizes.
-        sizes = [max(_FEW, round(count * owner.relative_size(it))) if isinstance(it, Piece) else count for it in sides]
+        shares = [min(owner.relative_size(it), longest) if isinstance(it, Piece) else 1.0 for it in sides]
+        sizes = [
+            max(_FEW, round(count * each)) if isinstance(it, Piece) else count for it, each in zip(sides, shares, strict=True)
+        ]
         pieces = [on_side(side, owner, size, generator, finer) for side, size in zip(sides, sizes, strict=True)]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
@@ -278,9 +293,10 @@ def _collected(
     # A whole power of two keeps the sequence balanced; its beginning is a good sequence of the length asked for.
     power = math.ceil(math.log2(max(count, 1) / max(fraction, 1e-6)))
     parts: list[tuple[Array, ...]] = []
-    found = 0
-    for doubling in range(_DOUBLINGS):
-        *arrays, keep = made(engine.random_base2(power + max(0, doubling - 1)))
+    found, size = 0, 2 ** min(power, _AT_ONCE)
+    # Of a domain that fills little of its box not all at once, which would take gigabytes.
+    for _ in range(2 ** (power + _DOUBLINGS - 1) // size):
+        *arrays, keep = made(engine.random(size))
         parts.append(tuple(array[keep] for array in arrays))
         found += int(keep.sum())
         if found >= count:

@@ -27,6 +27,8 @@ from sciml.problem.thresholds import at_same_jets, with_thresholds
 # Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
 # what is farthest; rounding; points that are kept of each side; coordinates at most, for in more of them points see little.
 _MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 96, 4
+# So much less than 1 / n of its box may be filled until fewer are looked at; at least so many are.
+_LOOKED_AT, _LEAST = 100, 1000
 # How many times as wide a domain is as it is to what lies aside; what smooth functions rise by within that, of their range.
 _ASIDE, _SMOOTH = 150, 2e-2
 # The share of a side's points that lie at features, and how many do at least.
@@ -44,7 +46,10 @@ def narrow_features(problem: Problem) -> dict[Place, PointSet]:
         if not isinstance(place, Interior | Within | OnFaces):
             continue
         if place not in samples:
-            samples[place] = draw(place, problem.domain, _MANY, np.random.default_rng(0))
+            # To find so many in a domain that fills little of its box would take minutes.
+            filling = 1.0 if isinstance(place, OnFaces) else getattr(place, "part", problem.domain).filling
+            many = max(_LEAST, round(_MANY * min(1.0, _LOOKED_AT * filling)))
+            samples[place] = draw(place, problem.domain, many, np.random.default_rng(0))
         try:
             sample = with_thresholds(problem, place, samples[place], at_same_jets(problem, term))
             rare = _seen_rare(problem, term, sample)

@@ -95,6 +95,8 @@ _AVERAGED, _EVEN = {1: 2**14, 2: 2**14, 3: 2**16}, 1e-12
 # What polynomials of half the degree may miss of what conditions impose, as a share of its range; how far around a tile that is
 # looked at, as a share of the tile, and how much denser than rows.
 _MISSED, _AROUND, _DENSER, _RIDGE, _ROUNDING = 1e-2, 0.2, 4.0, 1e-12, 1e-9
+# How many times as many points as a side of a square a piece has at most: each is about as long as the domain.
+_LONGEST = 8.0
 # So many times as many tiles hold what is narrow as did at first when it is resolved.
 _SEVERAL = 4
 # How often tiles at jumps are halved once more with each higher degree.
@@ -519,7 +521,7 @@ class TileSpace:
         """Points of a condition, as dense as its tiles ask for, or denser."""
         largest = denser * (self._half / self.halves.amax(0)).max()
         count = max(1, round(float(largest * (max(self.model.degrees) + 1) * _ONSIDES) ** (len(self.names) - 1)))
-        return draw(term.place, self.problem.domain, count, generator, Halvings(self._along, self._place))
+        return draw(term.place, self.problem.domain, count, generator, Halvings(self._along, self._place), _LONGEST)
 
     @cached_property
     def halvings(self) -> Tensor:

@@ -185,7 +185,7 @@ def _balanced(
     joining = [name for name, asked_for in fields.items() if len(asked_for) > 1]
     still = {name: (each, 0.0) for name, each in offset.items()}
     zero = _on_natural_jets(problem, blocks, still)
-    prescribed = {name: _root_mean_square(zero[name]) for name in fields if bool(zero[name].any())}
+    prescribed = {name: size for name in fields if (size := _root_mean_square(zero[name])) > 0}
 
     def asked(name: str, condition: str, size: float) -> float:
         """A field's part in a condition of it alone, as a share of what is prescribed."""

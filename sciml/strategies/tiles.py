@@ -225,7 +225,7 @@ class Tiles(Strategy):
         so_far = _Refinements()
         # Seconds that a multiplication takes, as far as is known.
         rate, alike, first = 0.0, True, 0.0
-        levels: Iterator[TileSpace] = (_laid(work, *each) for each in self._levels(work) if self._can_be_laid(work, *each))
+        levels = self._laid(work)
         if self.on is not None:
             levels = iter([TileSpace(work.problem.bind_initial(), copy.deepcopy(self.on).cpu(), work.problem.coordinates)])
         begun: DiscreteProblem | None = None
@@ -376,6 +376,19 @@ class Tiles(Strategy):
         allowed = f"{needed / 2**30:.2g} GB, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
         work.choices.append(f"{self.name}: {grid} would take at least {allowed}")
         return False
+
+    def _laid(self, work: Workspace) -> Iterator[TileSpace]:
+        """The tiles of each level that meet the domain."""
+        for counts, degree in self._levels(work):
+            if not self._can_be_laid(work, counts, degree):
+                continue
+            if (found := _space(work, counts, degree)) is not None:
+                yield found
+                continue
+            none = f"none of {' x '.join(map(str, counts))} tiles has enough points inside {work.problem.domain!r}"
+            if self.tiles is not None:
+                raise SolverError(f"{none}: use more tiles")
+            work.choices.append(f"{self.name}: {none}")
 
     def _levels(self, work: Workspace) -> list[tuple[tuple[int, ...], int]]:
         """Tiles along each coordinate, about as wide as long, and their degree."""
@@ -571,14 +584,11 @@ def _in_space(problem: Problem) -> list[float]:
     return [width for name, width in widths.items() if name != problem.time] or list(widths.values())
 
 
-def _laid(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace:
-    """The tiles that meet the domain."""
+def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace | None:
+    """The tiles that meet the domain; None where none does."""
     problem = work.problem.bind_initial()
     found = TileSpace.laid(problem, problem.coordinates, counts, degree, len(problem.fields))
-    if found is None:
-        boxes = " x ".join(map(str, counts))
-        raise SolverError(f"none of {boxes} tiles has enough points inside {problem.domain!r}: use more tiles")
-    return _graded(work, found)
+    return None if found is None else _graded(work, found)
 
 
 def _graded(work: Workspace, space: TileSpace) -> TileSpace:

@@ -599,3 +599,17 @@ def test_distances_of_chains_are_those_of_two_parts_at_a_time():
     points = np.random.default_rng(0).uniform(-1.2, 1.2, (500, 2))
     for chain in chains:
         assert np.array_equal(chain.distance(points), pairwise(chain, points)), chain
+
+
+def test_sides_of_a_thin_domain_have_no_end_of_points():
+    sliver = sciml.Polygon([(0, 0), (1, 0), (1, 1e-8)])
+    for longest in (32, 8):
+        drawn = draw(OnFaces(sliver.sides), sliver, 100, np.random.default_rng(0), longest=longest)
+        assert drawn.faces == (100 * longest, 8, 100 * longest)
+
+
+def test_points_in_a_thin_ring_are_those_of_one_sequence(monkeypatch):
+    ring = sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.98)
+    whole = draw(Interior(), ring, 1000, np.random.default_rng(3)).points[0]
+    monkeypatch.setattr("sciml.geometry.sampling._AT_ONCE", 8)
+    assert torch.equal(draw(Interior(), ring, 1000, np.random.default_rng(3)).points[0], whole)

@@ -7,8 +7,9 @@ from candidates import workspace
 
 import sciml
 from sciml import d
+from sciml.diagnostics.smoothness import jumps_differentiated
 from sciml.errors import ProblemError
-from sciml.geometry import Interior, OnFaces
+from sciml.geometry import Interior, OnFaces, draw
 from sciml.problem.collocation import Collocation
 from sciml.problem.narrow_features import narrow_features, with_features
 from sciml.problem.problem import Problem
@@ -256,3 +257,43 @@ def test_the_tip_of_a_curve_along_which_a_start_jumps_is_not_narrow():
     heat = sciml.equation(lambda self, u, x, y, t: d(u, t) - sciml.laplacian(u, x, y))
     settings = {"domain": domain, "fields": ["u"], "conditions": [drop, sciml.Periodic("x"), sciml.Periodic("y")]}
     assert narrow_features(type("Drop", (sciml.Problem,), {**settings, "heat": heat})()) == {}
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_what_is_differentiated_is_not_looked_at_inside_a_small_hole(within):
+    hole = sciml.Disk((0.37, 0.61), 0.005)
+    square = SQUARE if within else SQUARE - hole
+
+    class Well(sciml.Problem):
+        domain = square
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=square.boundary)]
+
+        @sciml.equation
+        def flow(self, u, x, y):
+            core = torch.hypot(x - 0.37, y - 0.61) < 0.004
+            return d(torch.where(core, 9.0, 1.0) * d(u, x), x) + d(d(u, y), y) + 1
+
+    assert bool(list(jumps_differentiated(Well()))) is within
+
+
+def test_in_a_domain_that_hardly_fills_its_box_fewer_points_are_looked_at(monkeypatch):
+    ring = sciml.Disk((0, 0), 1) - sciml.Disk((0, 0), 0.9995)
+    asked = []
+
+    class Ring(sciml.Problem):
+        domain = ring
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=0.0, on=ring.boundary)]
+
+        @sciml.equation
+        def poisson(self, u, x, y):
+            return sciml.laplacian(u, x, y) + torch.exp(-((x - 0.9) ** 2) * 1e6)
+
+    def counted(place, domain, count, generator):
+        asked.append(count)
+        return draw(place, domain, count, generator)
+
+    monkeypatch.setattr("sciml.problem.narrow_features.draw", counted)
+    assert list(narrow_features(Ring())) == [Interior()]
+    assert asked == [pytest.approx(50_000 * 100 * ring.filling, rel=0.01), 50_000]

@@ -64,3 +64,16 @@ def test_a_condition_without_a_place_holds_on_the_whole_boundary():
             return d(u, t) - d(u, x, x)
 
     assert abs(sciml.fit(InTime())(x=0.5, t=0.1)["u"] - np.exp(-0.1 * np.pi**2)) < 1e-8
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_where_the_caller_needs_no_gradients_fits_have_their_own(context):
+    with context():
+        exact, grids = sciml.fit(Decay()), sciml.baseline(Decay())
+        network = sciml.fit(Decay(), sciml.MLP(8), solver=sciml.solvers.LBFGS(50))
+        (slope,) = network(t=[0.5], derivatives=["u_t"])["u_t"]
+        assert len(sciml.doctor(network).layers)
+        assert not torch.is_grad_enabled()
+    assert exact.success
+    assert grids.success
+    assert slope == pytest.approx(-2 * float(network(t=0.5)["u"]), rel=0.1)

@@ -218,3 +218,24 @@ def test_on_the_command_line(monkeypatch, tmp_path):
     wrong = runner.invoke(cli.app, ["doctor", "heat_rod", "--model", "MLP(6, activation='relu')"])
     assert wrong.exit_code == 1
     assert "exactly zero everywhere" in " ".join(wrong.output.split())
+
+
+class Plate(sciml.Problem):
+    """Solved on tiles, whose coefficients are no parameters."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=lambda x, y: torch.exp(x) * torch.cos(y), on=domain.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y):
+        return sciml.laplacian(u, x, y)
+
+
+def test_of_polynomials_on_tiles_it_sees_the_residuals():
+    good = sciml.doctor(sciml.fit(Plate()))
+    assert list(good.terms.index) == ["laplace", "dirichlet"]
+    assert good.terms["gradient"].isna().all()
+    assert good.sentences == ("nothing stands out",)
+    bad = sciml.doctor(sciml.fit(Plate(), strategy=sciml.strategies.Tiles(2, 2)))
+    assert said(bad, "'laplace' misses by")
