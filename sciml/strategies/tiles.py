@@ -253,7 +253,7 @@ class Tiles(Strategy):
                 beside = f" and {there / 2**30:.2g} GB on {budget.accelerator}" if there else ""
                 allowed = f"{needed / 2**30:.2g} GB{beside}, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take {limit if dear else allowed}")
-                if not alike or model.alike:
+                if found is None or not alike or model.alike:
                     break
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.
                 space = next(levels, None)
@@ -379,13 +379,21 @@ class Tiles(Strategy):
 
     def _laid(self, work: Workspace) -> Iterator[TileSpace]:
         """The tiles of each level that meet the domain."""
+        taken = 0.0
         for counts, degree in self._levels(work):
             if not self._can_be_laid(work, counts, degree):
                 continue
-            if (found := _space(work, counts, degree)) is not None:
+            boxes, began = " x ".join(map(str, counts)), work.log.seconds
+            # Small tiles along all edges of a body take seconds to lay, and more on each level.
+            if (left := work.log.budget.seconds - began) < taken:
+                work.choices.append(f"{self.name}: to lay {boxes} tiles would take longer than the {left:.0f} s that are left")
+                return
+            found = _space(work, counts, degree)
+            taken = work.log.seconds - began
+            if found is not None:
                 yield found
                 continue
-            none = f"none of {' x '.join(map(str, counts))} tiles has enough points inside {work.problem.domain!r}"
+            none = f"none of {boxes} tiles has enough points inside {work.problem.domain!r}"
             if self.tiles is not None:
                 raise SolverError(f"{none}: use more tiles")
             work.choices.append(f"{self.name}: {none}")
