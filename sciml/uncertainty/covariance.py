@@ -32,6 +32,8 @@ _IMITATED = 1e-7
 # How far to either side a raw number says alone how far a value may be, and says anything: with one bound, to where the value
 # is the root of e and e squared times as far from it.
 _NEAR, _FAR = 0.5, 2.0
+# About how many terms of a row add their rounding; how many errors far an interval of a numerical error reaches.
+_TERMS, _REACH = 32, 2.0
 
 
 @dataclass(frozen=True)
@@ -351,7 +353,8 @@ def from_equations(objective: Objective, *more: Objective) -> Inference:
 
     In the place of a standard error stands how far the rows of the objective, at points that were not trained on, would still
     move a constant, infinity where they do not see it, for the model can imitate what it does, and no number where rows are
-    not finite. Rows of ``more`` objectives of the same parameters stand below.
+    not finite; at least what rounding of some terms of a row does. Intervals reach twice as far, for other points would move
+    a constant a little farther. Rows of ``more`` objectives of the same parameters stand below.
     """
     count = len(objective.rows.raw)
     parts = zip(*(each.linearised() for each in (objective, *more)), strict=True)
@@ -366,8 +369,8 @@ def from_equations(objective: Objective, *more: Objective) -> Inference:
     seen = relative > _IMITATED
     move = right.T @ (np.where(seen, 1.0 / np.where(seen, singular, 1.0), 0.0) * (left.T @ misfit))
     raw = torch.stack(list(objective.rows.raw.values())).detach().double().cpu().numpy()
-    errors = np.maximum(np.abs(move), np.finfo(float).eps * np.maximum(np.abs(raw), 1.0))
-    found, _ = _estimates(objective.rows.problem.unknowns, raw, errors, right.T, seen, relative, move, 1.0)
+    errors = np.maximum(np.abs(move), _TERMS * np.finfo(float).eps * np.maximum(np.abs(raw), 1.0))
+    found, _ = _estimates(objective.rows.problem.unknowns, raw, errors, right.T, seen, relative, move, _REACH)
     return Inference(found)
 
 
