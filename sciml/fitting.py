@@ -530,6 +530,8 @@ def fit(
     record = Checkpointer(out, checkpoint, resume)
     with record, line or contextlib.nullcontext():
         measurements = checked(preflight, problem, data, observe, noise, model=model, exact=exact, dtype=kind, device=device)
+        # Before anything of a run is kept.
+        where = device_of(device)
         settings = {
             "solver": solvers,
             **{name: getattr(options, name) for name in _SETTINGS},
@@ -544,7 +546,7 @@ def fit(
             return finished
         watchers = record.watching([*callbacks, *([] if line is None else [line])])
         limit = (_SECONDS if learned is not None or (free and automatic) else math.inf) if seconds is None else seconds
-        log = Log(watchers, clock - record.seconds, Budget(limit, memory, device_of(device)))
+        log = Log(watchers, clock - record.seconds, Budget(limit, memory, where))
         if (free or learned is not None) and kind == torch.float32:
             # Least squares needs all digits on the way.
             options = replace(options, dtype=torch.float64)
@@ -561,7 +563,7 @@ def fit(
         # Whoever hands in a start or a model knows where it begins.
         solution = solution if begin is not None or model is not None else _begin_nearer(solution, best.discrete)
         solution = solution if solution.dtype == kind else _rounded(solution, problem, kind, seed)
-        solution = solution if device == "auto" else _moved(solution, device_of(device))
+        solution = solution if device == "auto" else _moved(solution, where)
         record.end(solution)
         # Of several processes the first one tells callbacks, here as in every report.
         told = callbacks if process_group.first() else ()

@@ -30,6 +30,8 @@ _BOTH_SIGNS, _STRIP = 0.1, 5.0
 _NOWHERE: Mapping[str, float] = {}
 # Unknown constants whose profiles and pairs are drawn.
 _MOST_UNKNOWNS = 6
+# By what share of a coordinate's range a value may lie beyond it by rounding.
+_ROUNDED = 1e-9
 
 Values = Mapping[str, Array]
 Function = Callable[[Mapping[str, Array]], Values]
@@ -113,6 +115,14 @@ def plot(
     if not free:
         raise ProblemError("at= fixes every coordinate: solution(...) gives the values there")
     several = {name: np.atleast_1d(values) for name, values in chosen.items()}
+    for name, values in several.items():
+        low, high = solution.bounds[name]
+        if beyond := [
+            f"{each:g}" for each in values if not low - _ROUNDED * (high - low) <= each <= high + _ROUNDED * (high - low)
+        ]:
+            raise ProblemError(
+                f"at= has {name} = {', '.join(beyond)}; the solution of {solution.name} holds for {low:g} to {high:g}"
+            )
     if len(free) == 1:
         slices = [dict(zip(several, map(float, each), strict=True)) for each in itertools.product(*several.values())]
         return _lines(solution, names, free[0], slices, second, label, ax, bands=bands)

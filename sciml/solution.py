@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from sciml._text import listed
 from sciml.data import StoredReference, Table, archive
-from sciml.errors import ExtrapolationWarning, ProblemError
+from sciml.errors import ExtrapolationWarning, FileError, ProblemError
 from sciml.geometry import Box, Domain
-from sciml.geometry.coordinates import points_from
+from sciml.geometry.coordinates import points_along, points_from
 from sciml.jets import jets_of
 from sciml.models import model_of
 from sciml.problem import Problem
@@ -34,6 +34,24 @@ if TYPE_CHECKING:
 
 # Points of a dense grid of four and more coordinates.
 _MOST_POINTS = 3e6
+# Formats that a name promises and save does not write.
+_OTHERS = {
+    ".csv",
+    ".gif",
+    ".h5",
+    ".hdf5",
+    ".html",
+    ".json",
+    ".mp4",
+    ".nc",
+    ".npz",
+    ".onnx",
+    ".pdf",
+    ".pkl",
+    ".png",
+    ".pt2",
+    ".vtu",
+}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -314,12 +332,15 @@ class Solution:
 
         Without ``resolution`` the points at which the reference is stored, else 1,000 along one coordinate, 200 of two, 40
         of three, as many as make three million of more.
+
+        Raises:
+            ProblemError: a resolution that is no whole number from 1 on.
         """
         reference = getattr(self.problem, "reference", None)
         if resolution is None and isinstance(reference, StoredReference) and reference.covers(self.bounds):
             return reference.grid()
         several = min(40, int(_MOST_POINTS ** (1 / len(self.bounds))))
-        count = resolution or {1: 1000, 2: 200}.get(len(self.bounds), several)
+        count = points_along(resolution, {1: 1000, 2: 200}.get(len(self.bounds), several))
         axes = [np.linspace(low, high, count) for low, high in self.bounds.values()]
         grid = dict(zip(self.coordinates, np.meshgrid(*axes, indexing="ij"), strict=True))
         if isinstance(self.domain, Box):
@@ -404,11 +425,16 @@ class Solution:
         It holds tensors and plain values, no code and no pickled objects; ``sciml.load`` reads it.
 
         Raises:
-            FileError: the file cannot be written.
+            FileError: the file cannot be written, or its name is that of another format.
         """
         from sciml.runs import save as saving
 
         path = Path(path)
+        if path.suffix.lower() in _OTHERS:
+            raise FileError(
+                f"save writes a file of this library's own, such as solution.pt, and no {path.suffix}: values are written by "
+                "to_xarray() and to_vtk(...), programs by export(...), a report by report(...)"
+            )
         archive.write_file(path, archive.packed(saving.to_record(self)))
         return path
 

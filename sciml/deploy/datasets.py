@@ -13,6 +13,7 @@ from sciml._text import extra, listed
 from sciml.data import archive
 from sciml.errors import FileError, ProblemError
 from sciml.geometry import Box
+from sciml.geometry.coordinates import points_along
 from sciml.plots import living, on_grid
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def to_vtk(
 
 
 def _axes(solution: Solution, resolution: int | None, names: Any) -> dict[str, np.ndarray]:
-    count = resolution or _COUNTS.get(len(names), _COUNTS[3])
+    count = points_along(resolution, _COUNTS.get(len(names), _COUNTS[3]))
     return {name: np.linspace(*solution.bounds[name], count) for name in names}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from sciml.diagnostics.well_posedness import condition_warnings
 from sciml.errors import ProblemError, SolverError
 from sciml.models import Scaled
 from sciml.problem import Measurements, Problem
-from sciml.problem.compatibility import slope_contradictions
+from sciml.problem.compatibility import impossible, slope_contradictions
 from sciml.problem.measurements import resolve_data
 from sciml.solvers import HardConstraints
 from sciml.solvers.discrete_problem import built_model, device_of
@@ -76,6 +76,12 @@ def preflight(
     return tuple(dict.fromkeys(found))
 
 
+def check_conditions(problem: Problem) -> Iterator[Finding]:
+    """Conditions that contradict each other all over a side."""
+    for each in impossible(problem):
+        yield Finding("conditions", type(problem).__name__, each, "leave one of them out, or say by on= where each holds")
+
+
 def checked(
     mode: str, problem: Problem, data: object, observe: Mapping[str, Callable[..., Any]] | None, noise: Any, **fit: Any
 ) -> Measurements | None:
@@ -106,6 +112,8 @@ def _findings(
     imprecise = any(each.severity == "warning" for each in found)
     residuals, use = check_residuals(problem, measurements, precise=precise)
     found += [each for each in residuals if not (imprecise and each.severity == "warning")]
+    if not found:
+        found.check("conditions", check_conditions, problem)
     construction = None
     if model is not None:
         construction = found.attempt("exact", lambda: construct(problem, HardConstraints.of(exact)))

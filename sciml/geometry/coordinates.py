@@ -1,8 +1,9 @@
-"""Points from coordinates by name: arrays or tensors that broadcast, as columns of one tensor."""
+"""Points from coordinates by name: arrays or tensors that broadcast, as columns of one tensor; how many along each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -42,3 +43,16 @@ def _finite(name: str, value: Any) -> Tensor:
     if bad:
         raise ProblemError(f"the coordinate {name!r} has {bad} value(s) that are not finite")
     return torch.from_numpy(array.astype(np.float64))
+
+
+def points_along(resolution: int | None, usual: int) -> int:
+    """The number of points along each coordinate: the one that was asked for, or the usual one.
+
+    Raises:
+        ProblemError: a number that is no whole one from 1 on.
+    """
+    if resolution is None:
+        return usual
+    if isinstance(resolution, bool) or not isinstance(resolution, Integral) or resolution < 1:
+        raise ProblemError(f"resolution must be a whole number of points along each coordinate; given: {resolution!r}")
+    return int(resolution)

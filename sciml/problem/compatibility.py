@@ -134,6 +134,23 @@ def contradictions(problem: Problem, least: float = _AGREEMENT, *, beside_start:
     return list(dict.fromkeys(found))
 
 
+def impossible(problem: Problem) -> Iterator[str]:
+    """A sentence for each pair of conditions that prescribe different values all over one side, which nothing fulfils."""
+    bound = problem.bind_initial()
+    for first, second in combinations(_settled(problem, [*prescribed(problem), *_slopes(problem)]), 2):
+        one, two = first.prescription, second.prescription
+        if first.face != second.face or (one.field, one.index) != (two.field, two.index):
+            continue
+        points = probes(problem, first.face)
+        this, that = (each.values(bound, points).detach() for each in (first, second))
+        if bool(((this - that).abs() > _AGREEMENT * torch.maximum(this.abs(), that.abs())).all()):
+            place, what = located(problem.coordinates, points[0].tolist()), describe(one.field, one.index)
+            yield (
+                f"the conditions {first.term!r} and {second.term!r} prescribe different values of {what} wherever both hold: "
+                f"{float(this[0]):.4g} and {float(that[0]):.4g} at {place}"
+            )
+
+
 def slope_contradictions(problem: Problem) -> list[str]:
     """A sentence for each pair of conditions, one of them Neumann's, that prescribe different slopes where flat faces meet."""
     slopes = _settled(problem, _slopes(problem))

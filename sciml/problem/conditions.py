@@ -41,7 +41,10 @@ def prescribed_values(what: str, target: Target, problem: ProblemLike, coordinat
         raise ProblemError(f"the target of {what} is complex, and what it is for is real: state a field by complex_fields")
     if isinstance(value, numbers.Real):
         value = _number(value)
-    values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    try:
+        values = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"the target of {what} is {value!r}; expected numbers, a tensor of shape ({len(like)},)") from error
     if values.shape not in ((), like.shape):
         raise ProblemError(
             f"the target of {what} has shape {tuple(values.shape)} at {len(like)} points; expected ({len(like)},) or "

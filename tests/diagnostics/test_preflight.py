@@ -12,6 +12,8 @@ from problems import Poisson
 from sciml import d
 from sciml.errors import DataError, ModelError, ProblemError, SciMLError, SolverError
 
+ROD = sciml.Box(x=(0, 1), t=(0, 1))
+
 
 def refused(error, words, problem=None, model=None, **options):
     """The error comes before any step is taken."""
@@ -405,3 +407,61 @@ def test_a_normal_has_a_component_for_time_too():
 
     with pytest.raises(ProblemError, match="normal has a component for each coordinate of the domain, time included"):
         sciml.fit(Wall(), sciml.MLP(8))
+
+
+def rod(*stated):
+    class Rod(sciml.Problem):
+        domain = ROD
+        fields = ["u"]
+        conditions = list(stated)
+
+        @sciml.equation
+        def heat(self, u, x, t):
+            return d(u, t) - d(u, x, x)
+
+    return Rod()
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([sciml.Initial(u=0.0), sciml.Initial(u=1.0)], "'initial' and 'initial_2' prescribe different values of u"),
+        (
+            [sciml.Dirichlet(u=lambda t: t, on=ROD.face(x=0)), sciml.Dirichlet(u=lambda t: 1 + t, on=ROD.faces("x"))],
+            "'dirichlet' and 'dirichlet_2' prescribe different values of u",
+        ),
+        (
+            [sciml.Neumann(u=0.0, on=ROD.face(x=1)), sciml.Neumann(u=2.0, on=ROD.face(x=1))],
+            "'neumann' and 'neumann' prescribe different values of u_x",
+        ),
+    ],
+    ids=["start", "values", "slopes"],
+)
+def test_conditions_that_differ_all_over_a_side_are_refused(conditions, said):
+    with pytest.raises(ProblemError, match=f"{said} wherever both hold.*leave one of them out"):
+        sciml.fit(rod(*conditions))
+
+
+def test_conditions_that_agree_somewhere_on_a_side_are_warned_of():
+    partly = rod(sciml.Initial(u=lambda x: x), sciml.Initial(u=lambda x: x.clamp(max=0.5)))
+    (found, *_) = sciml.preflight(partly)
+    assert found.severity == "warning"
+    assert "'initial' and 'initial_2' contradict each other" in found.what
+    alike = rod(sciml.Initial(u=lambda x: x), sciml.Initial(u=lambda x: x * (1 + 1e-9)))
+    assert {each.severity for each in sciml.preflight(alike)} == {"warning"}
+
+
+def test_a_target_that_is_no_number_is_refused():
+    with pytest.raises(ProblemError, match=r"the target of Initial\(u=...\) is 'cold'; expected numbers"):
+        sciml.fit(rod(sciml.Initial(u=lambda x: "cold"), sciml.Dirichlet(u=0.0)))
+
+
+def test_what_has_no_value_anywhere_is_told_and_no_division_by_zero():
+    with pytest.raises(ProblemError, match="the residual 'initial' is not finite at 24 of 24 points"):
+        sciml.fit(rod(sciml.Initial(u=lambda x: torch.log(x - 2)), sciml.Dirichlet(u=0.0)))
+
+
+def test_a_device_that_is_refused_leaves_no_run(tmp_path):
+    with pytest.raises(SolverError, match="cannot be used"):
+        sciml.fit(rod(sciml.Initial(u=0.0), sciml.Dirichlet(u=0.0)), device="cuda:77", out=tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()

@@ -123,7 +123,8 @@ def test_what_is_too_much_is_named(problem, words):
 
 
 def test_two_conditions_of_one_kind_on_a_side_are_named():
-    twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Dirichlet(u=2.0, on=SQUARE.face(x=1), name="hot")]
+    hot = sciml.Dirichlet(u=lambda y: 2.0 * (y > 0.5), on=SQUARE.face(x=1), name="hot")
+    twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), hot]
     found = condition_warnings(made(SQUARE, twice, poisson=poisson))
     assert "u is prescribed twice on x=1, by 'dirichlet' and 'hot': leave one of them out" in found
     assert any("'dirichlet' and 'hot' contradict each other" in each and "0 and 2, 2 apart" in each for each in found)
@@ -664,7 +665,8 @@ def test_equations_that_are_missing_are_told():
 
 def test_what_was_warned_of_is_the_cause_of_a_failure():
     """It had been told to take more time."""
-    twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), sciml.Dirichlet(u=2.0, on=SQUARE.face(x=1), name="hot")]
+    hot = sciml.Dirichlet(u=lambda y: 2.0 * (y > 0.5), on=SQUARE.face(x=1), name="hot")
+    twice = [sciml.Dirichlet(u=0.0, on=SQUARE.boundary), hot]
     with pytest.warns(ConditionWarning):
         solution = sciml.fit(made(SQUARE, twice, poisson=poisson), strategy="Spectral", seconds=10)
     assert not solution.success

@@ -9,7 +9,7 @@ from conftest import problem_class
 import sciml
 from problems import Decay, Poisson
 from sciml import d
-from sciml.errors import ProblemError
+from sciml.errors import FileError, ProblemError
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +77,16 @@ def test_where_the_caller_needs_no_gradients_fits_have_their_own(context):
     assert exact.success
     assert grids.success
     assert slope == pytest.approx(-2 * float(network(t=0.5)["u"]), rel=0.1)
+
+
+def test_what_lies_beside_a_solution_is_refused_where_it_is_drawn_or_written(rod, tmp_path):
+    with pytest.raises(ProblemError, match=r"at= has t = 7; the solution of HeatRod holds for 0 to 1"):
+        rod.plot(at={"t": [0.5, 7]})
+    for wrong in (0, -3, 2.5, True):
+        with pytest.raises(ProblemError, match="resolution must be a whole number"):
+            rod.grid(wrong)
+        with pytest.raises(ProblemError, match="resolution must be a whole number"):
+            rod.to_xarray(wrong)
+    with pytest.raises(FileError, match=r"solution\.pt, and no \.CSV: values are written by to_xarray"):
+        rod.save(tmp_path / "values.CSV")
+    assert not list(tmp_path.iterdir())
