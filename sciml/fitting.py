@@ -23,6 +23,7 @@ from sciml._text import listed
 from sciml.baselines.predictability import doubt
 from sciml.diagnostics.certificate import Certificate
 from sciml.diagnostics.convergence import overfitted, stagnant
+from sciml.diagnostics.differentiation_index import errors_of_rates
 from sciml.diagnostics.estimated_error import (
     ErrorEstimate,
     determined_up_to,
@@ -210,6 +211,11 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         at_most = {} if best.doubt else {name: min(1.0, each) for name, each in best.at_most.items()}
         known = estimated_error(setup, options.seed, best.residual, at_most) if alone else ErrorEstimate(at_most)
     errors = known.errors
+    if whole and setup.measurements is None:
+        errors = {
+            **errors,
+            **{name: min(1.0, max(each, errors.get(name, 0.0))) for name, each in errors_of_rates(setup).items()},
+        }
     # The search may have found what the certificate finds.
     doubts = dict.fromkeys(filter(None, [best.doubt, *judged.reasons]))
     reasons = [*doubts, *missed(errors, options.largest_error)]
