@@ -18,7 +18,7 @@ from sciml.diagnostics.certificate import Certificate
 from sciml.errors import SolverError
 from sciml.slabs.at_rest import TileRows
 from sciml.slabs.tile_least_squares import TileLinearization
-from sciml.slabs.tile_space import Corners, TileSpace
+from sciml.slabs.tile_space import Corners, TileSpace, nearest, nodes
 from sciml.strategies import CornerSingular, Tiles, search, select, tiles
 from sciml.strategies.search import Budget, Candidate
 
@@ -227,6 +227,32 @@ def test_rows_of_nonlinear_problems_are_weighted_about_a_solution():
     # Slopes are cosh(5) = 74 to 1, but for what is added to the fields.
     assert 30 < ratio(right) < 150
     assert 30 < ratio(~right) < 150
+
+
+class Steep(sciml.Problem):
+    """A law that has no value far from its solution, on a disk that cuts all tiles."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=1.0, on=domain.boundary)]
+
+    @sciml.equation
+    def law(self, u, x, y):
+        return sciml.laplacian(u, x, y) - torch.sinh(u)
+
+
+def test_what_polynomials_are_beyond_the_domain_does_not_count():
+    """A step there was cut to nothing: at points that fill up those of a tile the law was infinite, and zero times that."""
+    work = workspace(Steep())
+    space = tiles._space(work, (6, 6), 12)
+    rows = TileRows(space.problem, space, work.discrete.with_model(space.model).trial, [0])
+    places, table = nodes(space.model)
+    wanted = 1e4 * (places.square().sum(2) - 1).clamp(min=0) ** 3
+    coefficients = nearest(table, wanted[..., None]).mT.contiguous()
+    values = space.local(coefficients.transpose(0, 1).flatten(1))
+    assert max(float((trace.jet(values, ())[0] * real).abs().max()) for trace, real in space.inside()) < 300
+    assert max(float(trace.jet(values, ())[0].abs().max()) for trace, _ in space.inside()) > 1000
+    assert all(bool(each.isfinite().all()) for each in rows.values(coefficients))
 
 
 def test_the_condensed_step_is_the_least_squares_solution():
