@@ -73,7 +73,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
             offset[term.field] = float(prescribed.mean())
             scale[term.field] = float(prescribed.std(correction=0))
 
-    if not _regular_at_zero(problem, blocks):
+    if not regular_at(problem, blocks, dict.fromkeys(problem.fields, 0.0)):
         offset |= {name: held for name, held in _held(problem, blocks, residuals, scale).items() if offset[name] == 0}
 
     largest = max(scale.values(), default=0.0)
@@ -116,12 +116,12 @@ def _outweighed(
     return found
 
 
-def _regular_at_zero(problem: Problem, blocks: Sequence[Collocation]) -> bool:
-    """Degenerate equations: whether each has a value where all fields are zero, and slopes, some by its highest derivatives."""
-    bound, none = problem.bind_initial(), dict.fromkeys(problem.fields, (0.0, 0.0))
+def regular_at(problem: Problem, blocks: Sequence[Collocation], centres: Mapping[str, float]) -> bool:
+    """Degenerate equations: whether each has a value where fields are constants, and slopes by its highest derivatives."""
+    bound, sizes = problem.bind_initial(), {name: (each, 0.0) for name, each in centres.items()}
     for block in blocks:
         for term in (each for each in block.terms if each.name in problem.equations):
-            jets = [RandomJets(block.size, none, kind=USUAL[0]) for _ in block.sample.points]
+            jets = [RandomJets(block.size, sizes, kind=USUAL[0]) for _ in block.sample.points]
             linear = linearize(term, Evaluation.of(bound, block.sample.points, jets, block.sample.normals))
             highest = max((len(index) for _, index in linear.jets), default=0)
             principal = [slope for (_, index), slope in linear.jets.items() if len(index) == highest]

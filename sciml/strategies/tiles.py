@@ -23,6 +23,7 @@ from sciml.slabs.tile_least_squares import CPU, ProjectedStep, TileLinearization
 from sciml.slabs.tile_space import SINGULAR, TileSpace, nearest, nodes, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
+from sciml.solvers.scaling import regular_at
 from sciml.strategies.classical import COARSE, on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import WINDOWS, Candidate, Strategy, Workspace, judged_apart
@@ -189,10 +190,10 @@ class Tiles(Strategy):
         if marched and not given and work.log.seconds > _LATE * work.log.budget.seconds:
             work.choices.append(f"{self.name}: left out, windows did not arrive in time, and tiles for all times take longer")
             return
-        plain = self._refined(work)
         if given or work.linear or work.problem.time is not None or work.problem.unknowns:
-            yield from plain
+            yield from self._refined(work)
             return
+        plain = replace(self, begin=_off_singular(work))._refined(work)
         # What is far from solved has gone astray: from nothing Newton's method may end where finer tiles mend nothing.
         first, now, other = None, None, None
         for first in itertools.islice(plain, 0 if best is not None and best.residual > _ASTRAY_AT else _PLAIN):
@@ -834,6 +835,15 @@ def _rounding(found: DiscreteProblem) -> float:
 def _better(now: Candidate, other: Candidate | None) -> Candidate:
     """The latest candidate of one run, unless that of another one has a smaller residual."""
     return now if other is None or now.residual <= other.residual else other
+
+
+def _off_singular(work: Workspace) -> WarmStart | None:
+    """Degenerate equations, as of p-Laplace: a start where they have slopes; None where they have them at the centres."""
+    problem, trial = work.problem, work.discrete.trial
+    centres = dict(zip(problem.fields, trial.offset.tolist(), strict=True))
+    if regular_at(problem, work.discrete.train, centres):
+        return None
+    return WarmStart.hills(problem, trial.offset.cpu(), trial.scale.cpu())
 
 
 def _coarse_start(work: Workspace, count: int) -> WarmStart | None:

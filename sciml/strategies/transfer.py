@@ -110,6 +110,17 @@ class WarmStart:
         return cls._on_tiles(problem, values, None, "a first guess")
 
     @classmethod
+    def hills(cls, problem: Problem, offset: Tensor, scale: Tensor) -> WarmStart:
+        r"""Hills over the box around the domain, :math:`u = o + s \prod_i (1 - \xi_i^2)`, as large as fields are."""
+        low, high = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
+
+        def values(points: Tensor) -> Tensor:
+            places = (2 * points - low - high) / (high - low)
+            return offset + scale * (1 - places.square()).prod(1, keepdim=True)
+
+        return cls._on_tiles(problem, values, None, "hills as large as fields are, for equations have no slopes at constants")
+
+    @classmethod
     def _on_tiles(cls, problem: Problem, values: Callable[[Tensor], Tensor], solution: Solution | None, said: str) -> WarmStart:
         """Polynomials on tiles nearest to what has the values ``(n, fields)`` at points ``(n, coordinates)``."""
         domain, count = problem.domain, len(problem.coordinates)

@@ -622,3 +622,34 @@ def test_an_internal_layer_is_found_from_a_guess_and_from_fine_grids(start):
     assert np.abs(found(x=x)["u"] - Shock.composite(torch.from_numpy(x)).numpy()).max() < 5e-3
     assert found.estimated_error["u"] < 1e-4
     assert float(found(x=0.25)["u"]) == pytest.approx(0.0, abs=2e-3)
+
+
+class Membrane(sciml.Problem):
+    """The p-Laplacian for p = 4 on a disk: no derivative has a slope where the field is a constant, from which Newton's method begins."""
+
+    domain = sciml.Disk((0, 0), 1)
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def membrane(self, u, x, y):
+        stiffness = d(u, x) ** 2 + d(u, y) ** 2
+        return d(stiffness * d(u, x), x) + d(stiffness * d(u, y), y) + 1
+
+    def reference(self, x, y):
+        return 0.75 * 0.5 ** (1 / 3) * (1 - torch.hypot(x, y) ** (4 / 3))
+
+
+@pytest.mark.slow
+def test_equations_without_slopes_at_constants_begin_from_hills():
+    found = sciml.fit(Membrane(), seconds=90)
+    assert found.success
+    assert found.error()["u"] < 10 * found.estimated_error["u"] < 1e-3
+    assert any("hills as large as fields are" in each for each in found.choices)
+
+
+def test_hills_are_as_large_as_fields_are():
+    problem = Membrane()
+    start = WarmStart.hills(problem, torch.tensor([0.5]).double(), torch.tensor([2.0]).double())
+    points = torch.tensor([[0.0, 0.0], [0.5, -0.5]], dtype=torch.float64)
+    assert torch.allclose(start.scaled(points)[:, 0], torch.tensor([2.5, 0.5 + 2 * 0.75**2], dtype=torch.float64))
