@@ -30,8 +30,8 @@ _BOTH_SIGNS, _STRIP = 0.1, 5.0
 _NOWHERE: Mapping[str, float] = {}
 # Unknown constants whose profiles and pairs are drawn.
 _MOST_UNKNOWNS = 6
-# By what share of a coordinate's range a value may lie beyond it by rounding.
-_ROUNDED = 1e-9
+# By what share of a coordinate's range a value may lie beyond it by rounding of single precision.
+_ROUNDED = 1e-6
 
 Values = Mapping[str, Array]
 Function = Callable[[Mapping[str, Array]], Values]
@@ -86,8 +86,8 @@ def plot(
         The figure. A new one belongs to no window and no global state; save it with ``figure.savefig``.
 
     Raises:
-        ProblemError: a field or coordinate is unknown, ``ax`` has not as many axes as there are panels, or the slice does not
-            meet the domain.
+        ProblemError: a field or coordinate is unknown, ``at`` names values beyond what was solved for, ``ax`` has not as many
+            axes as there are panels, or the slice does not meet the domain.
 
     Example:
         >>> import sciml
@@ -117,12 +117,13 @@ def plot(
     several = {name: np.atleast_1d(values) for name, values in chosen.items()}
     for name, values in several.items():
         low, high = solution.bounds[name]
-        if beyond := [
-            f"{each:g}" for each in values if not low - _ROUNDED * (high - low) <= each <= high + _ROUNDED * (high - low)
-        ]:
+        beside = _ROUNDED * (high - low)
+        if beyond := [repr(float(each)) for each in values if not low - beside <= each <= high + beside]:
             raise ProblemError(
-                f"at= has {name} = {', '.join(beyond)}; the solution of {solution.name} holds for {low:g} to {high:g}"
+                f"at= has {name} = {', '.join(beyond)}, and the solution of {solution.name} holds from {low!r} to {high!r}: "
+                "name values between"
             )
+        several[name] = values.clip(low, high)
     if len(free) == 1:
         slices = [dict(zip(several, map(float, each), strict=True)) for each in itertools.product(*several.values())]
         return _lines(solution, names, free[0], slices, second, label, ax, bands=bands)

@@ -34,23 +34,26 @@ if TYPE_CHECKING:
 
 # Points of a dense grid of four and more coordinates.
 _MOST_POINTS = 3e6
-# Formats that a name promises and save does not write.
+# Formats that a name promises and save does not write: of tables and grids, of pictures, of programs and pages.
 _OTHERS = {
-    ".csv",
-    ".gif",
-    ".h5",
-    ".hdf5",
-    ".html",
-    ".json",
-    ".mp4",
-    ".nc",
-    ".npz",
-    ".onnx",
-    ".pdf",
-    ".pkl",
-    ".png",
-    ".pt2",
-    ".vtu",
+    *(
+        ".csv",
+        ".h5",
+        ".hdf5",
+        ".json",
+        ".mat",
+        ".nc",
+        ".npy",
+        ".npz",
+        ".parquet",
+        ".txt",
+        ".vtk",
+        ".vtu",
+        ".xdmf",
+        ".xlsx",
+        ".zarr",
+    ),
+    *(".gif", ".jpg", ".mp4", ".pdf", ".png", ".svg", ".html", ".onnx", ".pkl", ".pt2"),
 }
 
 
@@ -432,8 +435,9 @@ class Solution:
         path = Path(path)
         if path.suffix.lower() in _OTHERS:
             raise FileError(
-                f"save writes a file of this library's own, such as solution.pt, and no {path.suffix}: values are written by "
-                "to_xarray() and to_vtk(...), programs by export(...), a report by report(...)"
+                f"save writes a file of this library's own, such as solution.pt, and no {path.suffix}: grids of values are "
+                "written by to_xarray().to_netcdf(...) and to_vtk(...), tables by pandas.DataFrame(solution(...)), pictures by "
+                "plot().savefig(...) and animate(...), programs by export(...), a page by report(...)"
             )
         archive.write_file(path, archive.packed(saving.to_record(self)))
         return path

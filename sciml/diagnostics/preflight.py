@@ -112,7 +112,7 @@ def _findings(
     imprecise = any(each.severity == "warning" for each in found)
     residuals, use = check_residuals(problem, measurements, precise=precise)
     found += [each for each in residuals if not (imprecise and each.severity == "warning")]
-    if not found:
+    if all(each.severity == "warning" for each in found):
         found.check("conditions", check_conditions, problem)
     construction = None
     if model is not None:

@@ -13,6 +13,9 @@ from torch import Tensor
 from sciml._text import listed
 from sciml.errors import ProblemError
 
+# What may be rounding of places: some of that of sin(9 pi), which is no zero.
+_ROUNDING = 2.0**-46
+
 
 def points_from(given: Mapping[str, Any], names: Sequence[str], like: Tensor | None = None) -> tuple[Tensor, tuple[int, ...]]:
     """Points ``(n, D)`` and their shape before: finite float64 or, where a tensor ``like`` is given, differentiable like it."""
@@ -56,3 +59,9 @@ def points_along(resolution: int | None, usual: int) -> int:
     if isinstance(resolution, bool) or not isinstance(resolution, Integral) or resolution < 1:
         raise ProblemError(f"resolution must be a whole number of points along each coordinate; given: {resolution!r}")
     return int(resolution)
+
+
+def moved_inwards(points: Tensor, lower: Sequence[float], upper: Sequence[float]) -> Tensor:
+    """Points ``(n, D)`` moved towards the middle of a box by what rounding of their coordinates may be, of some terms."""
+    low, high = (torch.tensor(each).to(points) for each in (lower, upper))
+    return points + _ROUNDING * (points.abs() + high - low) * ((low + high) / 2 - points).sign()

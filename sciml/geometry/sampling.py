@@ -19,8 +19,8 @@ from sciml.typing import Array, Points
 # Points that show whether two faces are alike.
 _ALIKE = 1000
 _FEW, _DOUBLINGS, _MORE = 8, 8, 8
-# Powers of two of points that are looked at at once.
-_AT_ONCE = 18
+# Powers of two of points that are looked at at once, and at all.
+_AT_ONCE, _AT_ALL = 18, 27
 # How many sides of a square a piece is as long as at most.
 _LONGEST = 32.0
 # How far along a side, as a share of it, its directions are looked for.
@@ -295,7 +295,7 @@ def _collected(
     parts: list[tuple[Array, ...]] = []
     found, size = 0, 2 ** min(power, _AT_ONCE)
     # Of a domain that fills little of its box not all at once, which would take gigabytes.
-    for _ in range(2 ** (power + _DOUBLINGS - 1) // size):
+    for _ in range(2 ** min(power + _DOUBLINGS - 1, _AT_ALL) // size):
         *arrays, keep = made(engine.random(size))
         parts.append(tuple(array[keep] for array in arrays))
         found += int(keep.sum())

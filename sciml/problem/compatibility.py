@@ -21,6 +21,7 @@ from torch import Tensor
 from sciml._text import located
 from sciml.errors import ProblemError
 from sciml.geometry import Box, Face, OnFaces, Piece, Side, draw
+from sciml.geometry.coordinates import moved_inwards
 from sciml.geometry.sampling import on_side
 from sciml.jets import AutogradJets
 from sciml.jets.calculus import describe
@@ -135,15 +136,20 @@ def contradictions(problem: Problem, least: float = _AGREEMENT, *, beside_start:
 
 
 def impossible(problem: Problem) -> Iterator[str]:
-    """A sentence for each pair of conditions that prescribe different values all over one side, which nothing fulfils."""
-    bound = problem.bind_initial()
+    """A sentence for each pair of conditions that prescribe different values all over one side, which nothing fulfils.
+
+    What rounding of places makes of a value is no difference.
+    """
+    bound, ends = problem.bind_initial(), (problem.domain.lower, problem.domain.upper)
     for first, second in combinations(_settled(problem, [*prescribed(problem), *_slopes(problem)]), 2):
         one, two = first.prescription, second.prescription
         if first.face != second.face or (one.field, one.index) != (two.field, two.index):
             continue
         points = probes(problem, first.face)
         this, that = (each.values(bound, points).detach() for each in (first, second))
-        if bool(((this - that).abs() > _AGREEMENT * torch.maximum(this.abs(), that.abs())).all()):
+        beside = [each.values(bound, moved_inwards(points, *ends)).detach() for each in (first, second)]
+        rounding = _finite(beside[0] - this) + _finite(beside[1] - that)
+        if bool(((this - that).abs() > rounding + _AGREEMENT * torch.maximum(this.abs(), that.abs())).all()):
             place, what = located(problem.coordinates, points[0].tolist()), describe(one.field, one.index)
             yield (
                 f"the conditions {first.term!r} and {second.term!r} prescribe different values of {what} wherever both hold: "

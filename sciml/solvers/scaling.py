@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from sciml.geometry.coordinates import moved_inwards
 from sciml.jets import RandomJets
 from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
@@ -23,8 +24,9 @@ from sciml.solvers.residuals import ResidualSystem
 
 Sizes: TypeAlias = dict[str, tuple[float, float]]
 """Centre and size of each field, in its unit, in the order of the problem's fields."""
-# What may be rounding, of the largest value that is prescribed, or of places: some of sin(9 pi), which is no zero.
-_ROUNDING = 2.0**-46
+_ROUNDING = 2.0**-52
+# How many times larger a value is beside a place where it is rounding of a zero, at least.
+_BESIDE = 8.0
 # Attempts at a size, and how far from one what it reaches may be; powers of the size that grow too little, and too fast.
 _ATTEMPTS, _SURELY = 12, 0.8
 _BOUNDED, _STEEP = 0.25, 4.0
@@ -60,7 +62,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     offset = dict.fromkeys(problem.fields, 0.0)
     scale = dict.fromkeys(problem.fields, 0.0)
     residuals = _on_natural_jets(problem, blocks, dict.fromkeys(problem.fields, (0.0, 0.0)))
-    rounded = _by_rounding(problem, blocks, residuals)
+    rounded = _by_rounding(problem, blocks)
     terms = [term for block in blocks for term in block.terms if term.field is not None]
     for term in sorted(terms, key=lambda term: term.measured):
         assert term.field is not None
@@ -85,33 +87,29 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
     return {name: (offset[name], scale[name]) for name in problem.fields}
 
 
-def _by_rounding(problem: Problem, blocks: Sequence[Collocation], residuals: Mapping[str, Tensor]) -> dict[str, float]:
-    """By how much rounding of the places changes what conditions prescribe, at most; ``residuals`` are those of zero fields."""
-    moved = []
+def _by_rounding(problem: Problem, blocks: Sequence[Collocation]) -> dict[str, float]:
+    """What of the values that conditions prescribe is rounding of a zero, at most: places beside their own have far more."""
+    moved, ends = list[Collocation](), (problem.domain.lower, problem.domain.upper)
     for block in blocks:
-        lower, upper = (torch.tensor(each).to(block.sample.points[0]) for each in (problem.domain.lower, problem.domain.upper))
-        steps = (_ROUNDING * (each.abs() + upper - lower) * ((lower + upper) / 2 - each).sign() for each in block.sample.points)
-        points = tuple(each + step for each, step in zip(block.sample.points, steps, strict=True))
         own = tuple(each for each in block.terms if each.field is not None and not each.measured)
+        points = tuple(moved_inwards(each, *ends) for each in block.sample.points)
         moved += [replace(block, sample=replace(block.sample, points=points), terms=own)] if own else []
     found = _on_natural_jets(problem, moved, dict.fromkeys(problem.fields, (0.0, 0.0)))
-    return {name: float((each - residuals[name]).nan_to_num().abs().max()) for name, each in found.items()}
+    return {name: float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) / _BESIDE for name, each in found.items()}
 
 
 def _outweighed(
     problem: Problem, blocks: Sequence[Collocation], offset: Mapping[str, float], scale: Mapping[str, float]
 ) -> set[str]:
     """Fields of sizes by which an equation of theirs cannot be: all they make is next to nothing beside a source."""
-    still = {name: (each, 0.0) for name, each in offset.items()}
-    alone, own = (
-        _on_natural_jets(problem, blocks, each) for each in (still, {name: (offset[name], scale[name]) for name in still})
-    )
+    alone = _on_natural_jets(problem, blocks, {name: (each, 0.0) for name, each in offset.items()})
+    own = _on_natural_jets(problem, blocks, {name: (each, scale[name]) for name, each in offset.items()})
     measured = {term.field for block in blocks for term in block.terms if term.measured}
     found = set[str]()
     for term in (each for block in blocks for each in block.terms if each.name in problem.equations):
         fields = {field for field, _ in problem.system.depends(term)}
         known = all(scale[name] > 0 for name in fields) and not fields & measured
-        if known and _typical(own[term.name] - alone[term.name]) < BILLIONTH * _root_mean_square(alone[term.name]):
+        if known and _root_mean_square(own[term.name] - alone[term.name]) < BILLIONTH * _root_mean_square(alone[term.name]):
             found |= fields
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sciml.baselines.baseline import baseline
+from sciml.baselines.collocation import NewtonError
 from sciml.baselines.integrate import BlowUpError
 from sciml.baselines.refinement import ContradictionError
 from sciml.errors import SciMLError, SolverError
@@ -82,21 +83,22 @@ class ClassicalGrids(Strategy):
         yield Candidate(solved, reached, found.solver, reason, accepted=good, sufficient=good, errors=errors)
 
 
-def on_coarse_grids(work: Workspace, count: int) -> tuple[Solution | None, str]:
-    """Grid sequencing: the solution on the finer of two grids, with ``count`` nodes, if these nearly agree, or None, and why.
+def on_coarse_grids(work: Workspace, count: int) -> tuple[Solution | None, str, bool]:
+    """Grid sequencing: the solution on the finer of two grids, with ``count`` nodes, if these nearly agree; or None and why.
 
+    Whether finer ones may serve is told beside it.
     In an interval, where one is too coarse for a layer and the other is not, that on the finer one as it is.
     Differences on few nodes know fewer functions that are no solution than polynomials do, and pseudo-time leads to a state
     at rest where Newton's method does not.
     """
     if (obstacle := ClassicalGrids().obstacle(work)) is not None:
-        return None, obstacle
+        return None, obstacle, False
     limit = min(ClassicalGrids.seconds, _SHARE * max(1.0, work.log.budget.seconds - work.log.seconds))
     method = "differences" if isinstance(work.problem.domain, Box) else "auto"
     try:
         found = baseline(work.problem, n=count, method=method, time_limit=limit, preflight="off")
     except SciMLError as error:
-        return None, str(error)
+        return None, str(error), isinstance(error, NewtonError)
     errors = list(found.estimated_error.values())
     serves = all(each <= _RESOLVED for each in errors) if errors else work.dimension == 1
-    return (found, "") if serves else (None, found.message)
+    return (found, "", True) if serves else (None, found.message, True)

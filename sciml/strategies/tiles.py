@@ -212,10 +212,10 @@ class Tiles(Strategy):
     def _from_grids(self, work: Workspace) -> Iterator[Candidate]:
         """Solutions that are begun from what classical grids find, if anything: from finer ones where they end astray."""
         for count in COARSE[work.dimension]:
-            last, begin = None, _coarse_start(work, count)
+            last, (begin, finer) = None, _coarse_start(work, count)
             for last in () if begin is None else replace(self, begin=begin)._refined(work):
                 yield last
-            if work.log.overdue or (last is not None and last.residual <= _ASTRAY_AT):
+            if not finer or work.log.overdue or (last is not None and last.residual <= _ASTRAY_AT):
                 return
 
     def _refined(self, work: Workspace) -> Iterator[Candidate]:
@@ -254,7 +254,7 @@ class Tiles(Strategy):
                 beside = f" and {there / 2**30:.2g} GB on {budget.accelerator}" if there else ""
                 allowed = f"{needed / 2**30:.2g} GB{beside}, and may have {budget.bytes(_MEMORY) / 2**30:.2g} GB"
                 work.choices.append(f"{self.name}: {model.extra_repr()} would take {limit if dear else allowed}")
-                if found is None or not alike or model.alike:
+                if (found is None and self.begin is None) or not alike or model.alike:
                     break
                 # In three coordinates to halve some tiles may be dearer than to make all a little finer.
                 space = next(levels, None)
@@ -846,24 +846,24 @@ def _off_singular(work: Workspace) -> WarmStart | None:
     return WarmStart.hills(problem, trial.offset.cpu(), trial.scale.cpu())
 
 
-def _coarse_start(work: Workspace, count: int) -> WarmStart | None:
-    """Grid sequencing: what classical grids of so many nodes find, as polynomials on tiles, or None."""
+def _coarse_start(work: Workspace, count: int) -> tuple[WarmStart | None, bool]:
+    """Grid sequencing: what classical grids of so many nodes find, as polynomials on tiles, or None; whether finer ones may."""
 
     def compute() -> dict[str, object]:
-        found, why = on_coarse_grids(work, count)
+        found, why, finer = on_coarse_grids(work, count)
         if found is None:
-            return {"why": why}
+            return {"why": why, "finer": finer}
         start = cast(TilePolynomials, model_of(cast(WarmStart, WarmStart.of(found, work.problem, None)).scaled))
         return {"config": start.config, "coefficients": start.coefficients, "said": f"what is found by {found.solver}"}
 
     got = work.journal.recalled(f"coarse grids {count}", compute)
     if "why" in got:
         work.choices.append(f"{Tiles.__name__}: no start from grids of {count} nodes, {got['why']}")
-        return None
+        return None, bool(got["finer"])
     start = replace(WarmStart.guessed({}, work.problem), said=str(got["said"]))
     start.scaled.model = TilePolynomials.from_config(**got["config"])
     start.scaled.model.coefficients.copy_(got["coefficients"])
-    return start
+    return start, True
 
 
 def _levelled(space: TileSpace, coefficients: Tensor) -> Tensor:

@@ -145,13 +145,18 @@ class WarmStart:
                 raise ProblemError(f"start: {said} is not finite at {where}")
             return found.nan_to_num(0.0, 0.0, 0.0).view(*places.shape[:2], -1)
 
+        first: Scaled | None = None
         for _ in range(_HALVINGS):
             model, (places, table) = space.model, nodes(space.model)
             scaled = Scaled(model, domain.lower, domain.upper, [0.0] * model.outputs, [1.0] * model.outputs).double()
             model.coefficients.copy_(nearest(table, at(places)).mT)
             # Layers inside an interval cost few tiles, and on others Newton's method would leave them.
-            marked = _not_resolved(model)
-            if count > 1 or not marked.any() or len(marked) > _MANY:
+            marked, first = _not_resolved(model), first or scaled
+            if count > 1 or not marked.any():
+                break
+            if len(marked) > _MANY:
+                # What is rough everywhere has no layers.
+                scaled = first
                 break
             space = space.finer(marked)
         return cls(solution, scaled, exact=False, said=said)

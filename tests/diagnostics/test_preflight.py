@@ -451,6 +451,26 @@ def test_conditions_that_agree_somewhere_on_a_side_are_warned_of():
     assert {each.severity for each in sciml.preflight(alike)} == {"warning"}
 
 
+def test_rounding_of_a_zero_contradicts_no_zero():
+    end = ROD.face(x=1)
+    waves = rod(
+        sciml.Dirichlet(u=lambda x, t: torch.sin(torch.pi * x) * (2 + t), on=ROD.faces("x")), sciml.Dirichlet(u=0.0, on=end)
+    )
+    slopes = rod(
+        sciml.Neumann(u=lambda x: torch.cos(torch.pi / 2 * x), on=end), sciml.Neumann(u=0.0, on=end), sciml.Initial(u=0.0)
+    )
+    for problem in (waves, slopes):
+        assert {each.severity for each in sciml.preflight(problem)} <= {"warning"}
+
+
+def test_a_warning_beside_does_not_hide_what_nothing_fulfils():
+    class Rounded(type(rod(sciml.Initial(u=0.0), sciml.Initial(u=1.0)))):
+        rate = torch.tensor(0.1)
+
+    found = sciml.preflight(Rounded())
+    assert {each.severity for each in found} == {"error", "warning"}
+
+
 def test_a_target_that_is_no_number_is_refused():
     with pytest.raises(ProblemError, match=r"the target of Initial\(u=...\) is 'cold'; expected numbers"):
         sciml.fit(rod(sciml.Initial(u=lambda x: "cold"), sciml.Dirichlet(u=0.0)))

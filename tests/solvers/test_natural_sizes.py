@@ -625,3 +625,55 @@ def test_a_slow_flow_is_not_as_large_as_the_weight_that_pressure_bears_would_mak
 
     found = sizes(Creeping())
     assert found["u"] == found["v"] == 1e-12
+
+
+@pytest.mark.parametrize(
+    "target",
+    [lambda x: 30.0 * (x >= 1), lambda x: torch.where(x == 0, 0.0 * x, 0.0 * x + 30.0), lambda x: 30 * torch.floor(x)],
+    ids=["from", "where", "floor"],
+)
+def test_a_value_that_jumps_at_the_end_is_no_rounding(target):
+    class Heated(sciml.Problem):
+        domain = sciml.Interval(x=(0, 1))
+        fields = ["u"]
+        conditions = [sciml.Dirichlet(u=target)]
+
+        @sciml.equation
+        def law(self, u, x):
+            return d(u, x, x) - torch.sinh(u)
+
+    assert sizes(Heated()) == {"u": 30.0}
+
+
+def test_an_equation_that_acts_on_a_part_of_the_time_outweighs_nothing():
+    class Switched(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["u", "v"]
+        conditions = [sciml.Initial(u=300.0, v=2.0)]
+
+        @sciml.equation
+        def heated(self, u, v, t):
+            return (t < 0.3) * (d(u, t) - 1.0) + (t >= 0.3) * 0 * u
+
+        @sciml.equation
+        def decays(self, u, v, t):
+            return d(v, t) + v * u * 1e-2
+
+    assert sizes(Switched()) == {"u": 300.0, "v": 2.0}
+
+
+def test_fields_in_other_units_are_no_tails():
+    class Plasma(sciml.Problem):
+        domain = sciml.Interval(t=(0, 1))
+        fields = ["n", "T"]
+        conditions = [sciml.Initial(n=1e20, T=1e5)]
+
+        @sciml.equation
+        def recombines(self, n, t):
+            return d(n, t) + n
+
+        @sciml.equation
+        def cools(self, T, t):
+            return d(T, t) + T
+
+    assert sizes(Plasma()) == {"n": 1e20, "T": 1e5}

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -923,3 +924,39 @@ def test_rounding_of_fourth_derivatives_is_no_contradiction():
     solution = sciml.fit(Plate())
     assert solution.success
     assert solution.error()["w"] < 1e-7
+
+
+class Nut(sciml.Problem):
+    """A ball less a box, along whose edges fields are singular."""
+
+    domain = sciml.Ball((0, 0, 0), 1) - sciml.Box(x=(-0.3, 0.3), y=(-0.3, 0.3), z=(-0.3, 0.3))
+    fields = ["u"]
+    conditions = [sciml.Dirichlet(u=1.0, on=domain.boundary)]
+
+    @sciml.equation
+    def laplace(self, u, x, y, z):
+        return sciml.laplacian(u, x, y, z)
+
+
+def test_where_the_coarsest_tiles_are_too_dear_no_finer_ones_are_laid(monkeypatch):
+    laid, lay = [], tiles._space
+    monkeypatch.setattr(tiles, "_EFFORT_IN_NEED", 1.0)
+    monkeypatch.setattr(tiles, "_space", lambda work, *level: laid.append(level) or lay(work, *level))
+    monkeypatch.setattr(TileSpace, "reentrant", property(lambda self: self.corners[torch.zeros(0, dtype=torch.int64)]))
+    work = workspace(Nut())
+    assert candidate(Tiles(), work) is None
+    assert len(laid) == 1
+    assert any("multiplications, and 1e+00 are the most" in each for each in work.choices)
+
+
+def test_laying_tiles_keeps_to_the_budget(monkeypatch):
+    work = workspace(Nut())
+    work.log.budget = Budget(seconds=60.0)
+
+    def slowly(*_):
+        work.log._start -= 40.0
+
+    monkeypatch.setattr(tiles, "_space", slowly)
+    assert candidate(Tiles(), work) is None
+    assert "Tiles: none of 2 x 2 x 2 tiles has enough points inside" in work.choices[-2]
+    assert re.search(r"Tiles: to lay 3 x 3 x 3 tiles would take longer than the \d+ s that are left", work.choices[-1])

@@ -288,7 +288,7 @@ def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
 
     def grids(work, count):
         asked.append(count)
-        return sciml.baseline(Layer(), n=65), ""
+        return sciml.baseline(Layer(), n=65), "", True
 
     monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", grids)
     monkeypatch.setattr("sciml.solvers.journal._WORTH", 0.0)
@@ -297,7 +297,7 @@ def test_a_start_from_coarse_grids_is_remembered(monkeypatch):
         journal = Journal(known.append, lambda steps: True)
         if content is None:
             journal.load_state_dict(known[-1])
-        begun.append(_coarse_start(Workspace(Layer(), None, Options(), Log(), journal), 65))
+        begun.append(_coarse_start(Workspace(Layer(), None, Options(), Log(), journal), 65)[0])
     assert len(asked) == 1
     assert begun[0].said == begun[1].said
     assert begun[0].said.startswith("what is found by collocation")
@@ -332,7 +332,7 @@ def test_of_two_runs_the_better_one_is_kept_and_of_one_the_latest(residuals, kep
 
 
 def test_without_a_start_from_coarse_grids_it_goes_on_from_nothing(monkeypatch):
-    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work, count: (None, "nothing was found"))
+    monkeypatch.setattr("sciml.strategies.tiles.on_coarse_grids", lambda work, count: (None, "nothing was found", count < 1000))
     monkeypatch.setattr("sciml.strategies.tiles._PLAIN", 0)
 
     class Mild(Layer):
@@ -625,7 +625,7 @@ def test_an_internal_layer_is_found_from_a_guess_and_from_fine_grids(start):
 
 
 class Membrane(sciml.Problem):
-    """The p-Laplacian for p = 4 on a disk: no derivative has a slope where the field is a constant, from which Newton's method begins."""
+    """The p-Laplacian for p = 4 on a disk: Newton's method cannot begin at a constant, where no derivative has a slope."""
 
     domain = sciml.Disk((0, 0), 1)
     fields = ["u"]
@@ -653,3 +653,9 @@ def test_hills_are_as_large_as_fields_are():
     start = WarmStart.hills(problem, torch.tensor([0.5]).double(), torch.tensor([2.0]).double())
     points = torch.tensor([[0.0, 0.0], [0.5, -0.5]], dtype=torch.float64)
     assert torch.allclose(start.scaled(points)[:, 0], torch.tensor([2.5, 0.5 + 2 * 0.75**2], dtype=torch.float64))
+
+
+def test_a_guess_that_is_rough_everywhere_keeps_its_tiles():
+    rough = WarmStart.guessed({"u": lambda x: torch.sin(1e5 * x)}, Shock())
+    assert len(rough.scaled.model.live) == 24
+    assert rough.tiles(Shock()) is None

@@ -155,3 +155,12 @@ def test_a_network_learns_a_mode_and_has_its_eigenvalue():
     assert solution.unknowns.loc["eigenvalue", "estimate"] == pytest.approx(math.pi**2, rel=1e-11)
     x = np.linspace(0, 1, 21)
     assert abs(solution(x=x)["u"] - np.sin(math.pi * x)).max() < 1e-4
+
+
+@pytest.mark.parametrize("degree", [5, 6, 7, 24])
+def test_intervals_of_numerical_errors_reach_the_eigenvalue(degree):
+    found = sciml.fit(String(), strategy=sciml.strategies.Spectral(degree)).unknowns.loc["eigenvalue"]
+    assert found["low"] <= math.pi**2 <= found["high"]
+    # Twice as far as residuals at other points would move it, and not below the rounding of a row's terms.
+    assert found["high"] - found["low"] == pytest.approx(4 * found["standard_error"], rel=1e-6)
+    assert found["standard_error"] >= 30 * np.finfo(float).eps * math.pi**2
