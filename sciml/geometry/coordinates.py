@@ -63,5 +63,5 @@ def points_along(resolution: int | None, usual: int) -> int:
 
 def moved_inwards(points: Tensor, lower: Sequence[float], upper: Sequence[float]) -> Tensor:
     """Points ``(n, D)`` moved towards the middle of a box by what rounding of their coordinates may be, of some terms."""
-    low, high = (torch.tensor(each).to(points) for each in (lower, upper))
+    low, high = (points.new_tensor(each) for each in (lower, upper))
     return points + _ROUNDING * (points.abs() + high - low) * ((low + high) / 2 - points).sign()

@@ -66,7 +66,7 @@ class Site:
         """Which places count, ``(elements, q)``."""
         return torch.as_tensor(self.factor > 0).expand(self.traces[0].columns[0].shape)
 
-    def times(self, values: Tensor) -> Tensor:
+    def weighed(self, values: Tensor) -> Tensor:
         """Values at all places ``(times, elements, q)``, times the factor; nothing where it is zero, whatever they are there.
 
         Polynomials beyond the domain may be so large that :math:`e^u` has no value.
@@ -122,19 +122,19 @@ def evaluated(
     normals = None if site.normals is None else site.normals.expand(times, -1, -1).flatten(0, 1)
     at = Evaluation.of(problem.bind(**values) if values else problem, points, suppliers, normals)
     if not slopes:
-        return Evaluated(site, site.taken(site.times(site.term.evaluate(at).detach().reshape(*shape))))
+        return Evaluated(site, site.taken(site.weighed(site.term.evaluate(at).detach().reshape(*shape))))
     linear = linearize(site.term, at, unknowns)
     parts = tuple(
-        Part(trace, *place(*key), site.times(slope.detach().reshape(*shape)))
+        Part(trace, *place(*key), site.weighed(slope.detach().reshape(*shape)))
         for trace, by_jet in zip(site.traces, linear.by_jet, strict=True)
         for key, slope in by_jet.items()
     )
     residual, by_unknown = linear.values.detach(), [linear.by_unknown.get(name) for name in unknowns]
     moved = tuple(
-        site.taken(site.times((torch.zeros_like(residual) if each is None else each.detach()).reshape(*shape)))
+        site.taken(site.weighed((torch.zeros_like(residual) if each is None else each.detach()).reshape(*shape)))
         for each in by_unknown
     )
-    return Evaluated(site, site.taken(site.times(residual.reshape(*shape))), parts, moved)
+    return Evaluated(site, site.taken(site.weighed(residual.reshape(*shape))), parts, moved)
 
 
 SpaceT = TypeVar("SpaceT", bound=Space)
