@@ -212,10 +212,9 @@ def concluded(best: Candidate, notes: Sequence[str], log: Log, options: Options,
         known = estimated_error(setup, options.seed, best.residual, at_most) if alone else ErrorEstimate(at_most)
     errors = known.errors
     if whole and setup.measurements is None:
-        errors = {
-            **errors,
-            **{name: min(1.0, max(each, errors.get(name, 0.0))) for name, each in errors_of_rates(setup).items()},
-        }
+        # Where nothing else is known of them, fields are off by what is left of the equations at least.
+        rates = {name: max(own, errors.get(name, best.residual)) for name, own in errors_of_rates(setup).items()}
+        errors = {**errors, **{name: min(1.0, own) for name, own in rates.items()}}
     # The search may have found what the certificate finds.
     doubts = dict.fromkeys(filter(None, [best.doubt, *judged.reasons]))
     reasons = [*doubts, *missed(errors, options.largest_error)]

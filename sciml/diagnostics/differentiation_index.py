@@ -32,8 +32,9 @@ from sciml.problem.linearize import linearize
 from sciml.solvers import DiscreteProblem, ResidualSystem
 from sciml.typing import Array
 
-# The distance of points between which rates are taken, as a share of the time; how many points are looked at.
-_STEP, _MANY = 5e-4, 2000
+# The distance of points between which rates are taken, as a share of the time; how many points are looked at; what of a field
+# is rounding.
+_STEP, _MANY, _ROUNDING = 5e-4, 2000, 1e-13
 
 
 def differentiations(problem: Problem) -> Array:
@@ -96,7 +97,7 @@ def errors_of_rates(setup: DiscreteProblem) -> dict[str, float]:
     for row, column in np.argwhere((needed >= 0) & (needed > 0).any(0)).tolist():
         name = problem.fields[column]
         own = _missed(rows, terms[row], int(needed[row, column]), setup.scales[terms[row].name])
-        found[name] = max(found.get(name, 0.0), own)
+        found[name] = max(found.get(name, _ROUNDING), own)
     return {name: each for name, each in found.items() if math.isfinite(each)}
 
 

@@ -116,3 +116,42 @@ def test_a_mass_at_rest_is_no_rounding():
     assert found.success
     assert found.estimated_error.get("force", 0.0) < 1e-6
     assert float(found(t=2.0)["force"]) == pytest.approx(9.81, rel=1e-6)
+
+
+def test_rates_that_are_rounding_are_told_as_that():
+    class FirstOrder(sciml.Problem):
+        """The same pendulum with its velocities, which what is missing of the rod's length leaves at rounding."""
+
+        domain = sciml.Interval(t=(0, 2))
+        fields = ["x", "y", "u", "v", "force"]
+        conditions = [sciml.Initial(x=1.0, y=0.0, u=0.0, v=0.0)]
+
+        @sciml.equation
+        def right(self, x, u, t):
+            return d(x, t) - u
+
+        @sciml.equation
+        def up(self, y, v, t):
+            return d(y, t) - v
+
+        @sciml.equation
+        def along(self, x, u, force, t):
+            return d(u, t) + force * x
+
+        @sciml.equation
+        def against(self, y, v, force, t):
+            return d(v, t) + force * y + 1
+
+        @sciml.equation
+        def rod(self, x, y, t):
+            return x**2 + y**2 - 1
+
+    found = sciml.fit(FirstOrder())
+    path = solve_ivp(lambda t, y: [y[1], -np.cos(y[0])], (0, 2), [0.0, 0.0], rtol=1e-13, atol=1e-14, dense_output=True)
+    t = np.linspace(0, 2, 501)
+    angle, rate = path.sol(t)
+    exact = {"u": -np.sin(angle) * rate, "v": np.cos(angle) * rate, "force": rate**2 - np.sin(angle)}
+    assert found.success
+    for name, values in exact.items():
+        error = np.linalg.norm(found(t=t)[name] - values) / np.linalg.norm(values)
+        assert max(error / 10, 1e-14) < found.estimated_error[name] < 1e-6
