@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # Points of a dense grid of four and more coordinates.
 _MOST_POINTS = 3e6
 # Formats that a name promises and save does not write: of tables, of grids, pictures, pages and programs.
-_TABLES = {".csv", ".h5", ".hdf5", ".json", ".mat", ".npy", ".npz", ".parquet", ".txt", ".xlsx"}
-_OTHERS = {".gif", ".html", ".jpg", ".mp4", ".nc", ".onnx", ".pdf", ".png", ".pt2", ".svg", ".vtk", ".vtu", ".xdmf"}
+_FOREIGN = {".csv", ".h5", ".hdf5", ".json", ".mat", ".npy", ".npz", ".parquet", ".txt", ".xlsx"}
+_FOREIGN |= {".gif", ".html", ".jpg", ".mp4", ".nc", ".onnx", ".pdf", ".png", ".pt2", ".svg", ".vtk", ".vtu", ".xdmf"}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -415,7 +415,7 @@ class Solution:
         from sciml.runs import save as saving
 
         path = Path(path)
-        if path.suffix.lower() in _TABLES | _OTHERS:
+        if path.suffix.lower() in _FOREIGN:
             raise FileError(
                 f"save writes a file of this library's own, such as solution.pt, and no {path.suffix}: grids of values are "
                 "written by to_xarray().to_netcdf(...) and to_vtk(...), tables by pandas.DataFrame(solution(...)), pictures by "

@@ -130,7 +130,7 @@ class Checkup:
         least = _WEAKEST * float(gradients.max())
         for name, row in self.terms.iterrows():
             scatter = self.trained and is_measured(str(name))
-            if not scatter and row["relative"] > _SMALL and math.isnan(row["gradient"]):
+            if not scatter and row["relative"] > _SMALL and not len(self.conflicts):
                 yield (
                     f"{name!r} misses by {row['relative']:.1e} of its natural size: what was found does not solve it; "
                     "solution.message says why"

@@ -38,9 +38,10 @@ _STEP, _MANY, _ROUNDING = 5e-4, 2000, 1e-13
 
 
 def differentiations(problem: Problem) -> Array:
-    """How often each equation is differentiated until it determines each field, ``(equations, fields)``; below 0 it does not.
+    """Structural analysis: how often each equation is differentiated until it determines each field, below 0 if it does not.
 
-    Nothing is positive where there are other coordinates than time, or another number of fields than of equations.
+    It has the shape ``(equations, fields)``. Nothing is positive where there are other coordinates than time, or another number
+    of fields than of equations.
 
     Example:
         >>> import sciml
@@ -84,7 +85,7 @@ def differentiations(problem: Problem) -> Array:
 
 
 def errors_of_rates(setup: DiscreteProblem) -> dict[str, float]:
-    """The relative errors of fields that depend on rates of what equations miss; nothing of others.
+    """A posteriori error of fields that depend on rates of what equations miss, relative; nothing of others.
 
     They are the rates of a residual beside those of its parts, differences of values at points that lie close together.
     """

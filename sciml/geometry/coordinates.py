@@ -49,7 +49,7 @@ def _finite(name: str, value: Any) -> Tensor:
 
 
 def points_along(resolution: int | None, usual: int) -> int:
-    """The number of points along each coordinate: the one that was asked for, or the usual one.
+    """Resolution: the number of points along each coordinate that was asked for, or the usual one.
 
     Raises:
         ProblemError: a number that is no whole one from 1 on.
@@ -62,6 +62,6 @@ def points_along(resolution: int | None, usual: int) -> int:
 
 
 def moved_inwards(points: Tensor, lower: Sequence[float], upper: Sequence[float]) -> Tensor:
-    """Points ``(n, D)`` moved towards the middle of a box by what rounding of their coordinates may be, of some terms."""
+    """Perturbation by rounding: points ``(n, D)`` moved towards the middle of a box by some units in their last place."""
     low, high = (points.new_tensor(each) for each in (lower, upper))
     return points + _ROUNDING * (points.abs() + high - low) * ((low + high) / 2 - points).sign()

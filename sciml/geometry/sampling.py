@@ -144,12 +144,12 @@ def draw(
         return PointSet((torch.from_numpy(_along(place, domain, count * 2**halvings)),))
     if isinstance(place, OnFaces | Interface):
         owner, sides = (place, place.sides) if isinstance(place, Interface) else (domain, place.faces)
-        # Unlike faces, pieces can be many and of very different sizes.
-        shares = [min(owner.relative_size(it), longest) if isinstance(it, Piece) else 1.0 for it in sides]
-        sizes = [
-            max(_FEW, round(count * each)) if isinstance(it, Piece) else count for it, each in zip(sides, shares, strict=True)
-        ]
-        pieces = [on_side(side, owner, size, generator, finer) for side, size in zip(sides, sizes, strict=True)]
+
+        def many(side: Side) -> int:
+            # Unlike faces, pieces can be many and of very different sizes.
+            return max(_FEW, round(count * min(owner.relative_size(side), longest))) if isinstance(side, Piece) else count
+
+        pieces = [on_side(side, owner, many(side), generator, finer) for side in sides]
         points, normals = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return PointSet((torch.from_numpy(points),), torch.from_numpy(normals), tuple(len(piece) for piece, _ in pieces))
     column = domain.coordinates.index(place.coordinate)

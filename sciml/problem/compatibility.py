@@ -136,7 +136,7 @@ def contradictions(problem: Problem, least: float = _AGREEMENT, *, beside_start:
 
 
 def impossible(problem: Problem) -> Iterator[str]:
-    """A sentence for each pair of conditions that prescribe different values all over one side, which nothing fulfils.
+    """Contradictory conditions: a sentence for each pair that prescribes different values all over one side.
 
     What rounding of places makes of a value is no difference.
     """

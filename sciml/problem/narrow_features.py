@@ -27,7 +27,7 @@ from sciml.problem.thresholds import at_same_jets, with_thresholds
 # Points that are looked at; the share of them that is rare; how far beyond the range of the others, as a share of that, and of
 # what is farthest; rounding; points that are kept of each side; coordinates at most, for in more of them points see little.
 _MANY, _RARE, _BEYOND, _FLANKS, _ROUNDING, _KEPT, _MOST = 50_000, 2e-3, 0.5, 1e-2, 1e-9, 96, 4
-# So much less than 1 / n of its box may be filled until fewer are looked at; at least so many are.
+# How many times as many points of the box as are looked at are drawn at most to find these; how many are looked at at least.
 _LOOKED_AT, _LEAST = 100, 1000
 # How many times as wide a domain is as it is to what lies aside; what smooth functions rise by within that, of their range.
 _ASIDE, _SMOOTH = 150, 2e-2

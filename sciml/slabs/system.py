@@ -67,7 +67,7 @@ class Site:
         return torch.as_tensor(self.factor > 0).expand(self.traces[0].columns[0].shape)
 
     def weighed(self, values: Tensor) -> Tensor:
-        """Values at all places ``(times, elements, q)``, times the factor; nothing where it is zero, whatever they are there.
+        """Weighted residuals: values ``(times, elements, q)`` times the factor, nothing where it is zero, whatever they are.
 
         Polynomials beyond the domain may be so large that :math:`e^u` has no value.
         """

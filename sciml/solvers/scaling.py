@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -17,7 +17,7 @@ from sciml.jets.random import USUAL
 from sciml.problem import Normal, Problem
 from sciml.problem.collocation import Collocation
 from sciml.problem.conditions import Evaluation, Term
-from sciml.problem.linearize import linearize
+from sciml.problem.linearize import Linearization, linearize
 from sciml.problem.noise import BILLIONTH
 from sciml.problem.observations import Observation, Prior
 from sciml.solvers.residuals import ResidualSystem
@@ -88,7 +88,7 @@ def field_sizes(problem: Problem, blocks: Sequence[Collocation]) -> Sizes:
 
 
 def _by_rounding(problem: Problem, blocks: Sequence[Collocation]) -> dict[str, float]:
-    """What of the values that conditions prescribe is rounding of a zero, at most: places beside their own have far more."""
+    """Round-off: what of the values that conditions prescribe is a zero, at most, for places beside their own have far more."""
     moved, ends = list[Collocation](), (problem.domain.lower, problem.domain.upper)
     for block in blocks:
         own = tuple(each for each in block.terms if each.field is not None and not each.measured)
@@ -101,7 +101,7 @@ def _by_rounding(problem: Problem, blocks: Sequence[Collocation]) -> dict[str, f
 def _outweighed(
     problem: Problem, blocks: Sequence[Collocation], offset: Mapping[str, float], scale: Mapping[str, float]
 ) -> set[str]:
-    """Fields of sizes by which an equation of theirs cannot be: all they make is next to nothing beside a source."""
+    """Dominant balance: fields whose sizes are none, for of an equation they make next to nothing beside a source."""
     alone = _on_natural_jets(problem, blocks, {name: (each, 0.0) for name, each in offset.items()})
     own = _on_natural_jets(problem, blocks, {name: (each, scale[name]) for name, each in offset.items()})
     measured = {term.field for block in blocks for term in block.terms if term.measured}
@@ -116,17 +116,37 @@ def _outweighed(
 
 def regular_at(problem: Problem, blocks: Sequence[Collocation], centres: Mapping[str, float]) -> bool:
     """Degenerate equations: whether each has a value where fields are constants, and slopes by its highest derivatives."""
-    bound, sizes = problem.bind_initial(), {name: (each, 0.0) for name, each in centres.items()}
+    for linear in _linear_equations(problem, blocks, {name: (each, 0.0) for name, each in centres.items()}):
+        finite = all(bool(each.isfinite().all()) for each in (linear.values, *linear.jets.values()))
+        if not finite or not any(bool(slope.any()) for slope in _principal(linear)):
+            return False
+    return True
+
+
+def even_about(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> bool:
+    """Parity of equations: whether slopes by highest derivatives stay what they are where fields are mirrored at their centres.
+
+    Those of the p-Laplacian do. Those of Monge and Ampere's equation change their signs, and there are two solutions.
+    """
+    mirrored = {name: (centre, -size) for name, (centre, size) in sizes.items()}
+    pairs = zip(*(_linear_equations(problem, blocks, each) for each in (sizes, mirrored)), strict=True)
+    slopes = (both for one, two in pairs for both in zip(_principal(one), _principal(two), strict=True))
+    return all(torch.allclose(*both, rtol=1e-9, atol=0.0) for both in slopes)
+
+
+def _linear_equations(problem: Problem, blocks: Sequence[Collocation], sizes: Sizes) -> Iterator[Linearization]:
+    """All equations, linearised at random jets of fields of some sizes."""
+    bound = problem.bind_initial()
     for block in blocks:
         for term in (each for each in block.terms if each.name in problem.equations):
             jets = [RandomJets(block.size, sizes, kind=USUAL[0]) for _ in block.sample.points]
-            linear = linearize(term, Evaluation.of(bound, block.sample.points, jets, block.sample.normals))
-            highest = max((len(index) for _, index in linear.jets), default=0)
-            principal = [slope for (_, index), slope in linear.jets.items() if len(index) == highest]
-            finite = all(bool(each.isfinite().all()) for each in (linear.values, *linear.jets.values()))
-            if not finite or not any(bool(slope.any()) for slope in principal):
-                return False
-    return True
+            yield linearize(term, Evaluation.of(bound, block.sample.points, jets, block.sample.normals))
+
+
+def _principal(linear: Linearization) -> list[Tensor]:
+    """Principal part: the slopes by the highest derivatives."""
+    highest = max((len(index) for _, index in linear.jets), default=0)
+    return [slope for (_, index), slope in linear.jets.items() if len(index) == highest]
 
 
 def _held(

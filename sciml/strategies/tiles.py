@@ -23,7 +23,7 @@ from sciml.slabs.tile_least_squares import CPU, ProjectedStep, TileLinearization
 from sciml.slabs.tile_space import SINGULAR, TileSpace, nearest, nodes, untied
 from sciml.solvers import DiscreteProblem
 from sciml.solvers.gauss_newton import DampedGaussNewton, DampedStep
-from sciml.solvers.scaling import regular_at
+from sciml.solvers.scaling import even_about, regular_at
 from sciml.strategies.classical import COARSE, on_coarse_grids
 from sciml.strategies.random_features import ENOUGH, not_by_least_squares, solved_how
 from sciml.strategies.search import WINDOWS, Candidate, Strategy, Workspace, judged_apart
@@ -198,16 +198,17 @@ class Tiles(Strategy):
         first, now, other = None, None, None
         for first in itertools.islice(plain, 0 if best is not None and best.residual > _ASTRAY_AT else _PLAIN):
             yield first
-        astray = first is None or first.residual > _ASTRAY_AT
-        for other in self._from_grids(work) if astray else ():
-            yield _better(other, first)
-        if other is not None and other.residual <= _ASTRAY_AT:
-            return
+        if astray := first is None or first.residual > _ASTRAY_AT:
+            for other in self._from_grids(work):
+                yield _better(other, first)
+            if other is not None and other.residual <= _ASTRAY_AT:
+                return
         for now in plain:
             yield _better(now, other)
         # So it has where tiles at the ends hide what they do not solve.
-        for other in self._from_grids(work) if not astray and now is not None and now.doubt and work.dimension == 1 else ():
-            yield _better(other, now)
+        if not astray and now is not None and now.doubt and work.dimension == 1:
+            for other in self._from_grids(work):
+                yield _better(other, now)
 
     def _from_grids(self, work: Workspace) -> Iterator[Candidate]:
         """Solutions that are begun from what classical grids find, if anything: from finer ones where they end astray."""
@@ -379,7 +380,7 @@ class Tiles(Strategy):
         return False
 
     def _laid(self, work: Workspace) -> Iterator[TileSpace]:
-        """The tiles of each level that meet the domain."""
+        """Background grids: the tiles of each level that meet the domain."""
         taken = 0.0
         for counts, degree in self._levels(work):
             if not self._can_be_laid(work, counts, degree):
@@ -601,7 +602,7 @@ def _space(work: Workspace, counts: tuple[int, ...], degree: int) -> TileSpace |
 
 
 def _graded(work: Workspace, space: TileSpace) -> TileSpace:
-    """Tiles that are smaller where it is known beforehand that they should be."""
+    """Grading: tiles that are smaller where it is known beforehand that they should be."""
     found = space.around(work.discrete.narrow.values()).around_small_holes()
     # Layers at the ends of an interval, where least squares spread an error that no tile resolves, cost few tiles.
     if work.dimension == 1:
@@ -839,9 +840,12 @@ def _better(now: Candidate, other: Candidate | None) -> Candidate:
 
 def _off_singular(work: Workspace) -> WarmStart | None:
     """Degenerate equations, as of p-Laplace: a start where they have slopes; None where they have them at the centres."""
-    problem, trial = work.problem, work.discrete.trial
-    centres = dict(zip(problem.fields, trial.offset.tolist(), strict=True))
-    if regular_at(problem, work.discrete.train, centres):
+    problem, trial, blocks = work.problem, work.discrete.trial, work.discrete.train
+    centres, sizes = (dict(zip(problem.fields, each.tolist(), strict=True)) for each in (trial.offset, trial.scale))
+    if regular_at(problem, blocks, centres):
+        return None
+    # Where hollows would do as well they lead to another solution.
+    if not even_about(problem, blocks, {name: (each, sizes[name]) for name, each in centres.items()}):
         return None
     return WarmStart.hills(problem, trial.offset.cpu(), trial.scale.cpu())
 

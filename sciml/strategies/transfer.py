@@ -111,7 +111,7 @@ class WarmStart:
 
     @classmethod
     def hills(cls, problem: Problem, offset: Tensor, scale: Tensor) -> WarmStart:
-        r"""Hills over the box around the domain, :math:`u = o + s \prod_i (1 - \xi_i^2)`, as large as fields are."""
+        r"""Initial guess: hills over the box of the domain, :math:`u = o + s \prod_i (1 - \xi_i^2)`, as large as fields are."""
         low, high = (torch.tensor(each, dtype=torch.float64) for each in (problem.domain.lower, problem.domain.upper))
 
         def values(points: Tensor) -> Tensor:
@@ -162,16 +162,11 @@ class WarmStart:
         return cls(solution, scaled, exact=False, said=said)
 
     def tiles(self, problem: Problem) -> Tiles | None:
-        """Its own tiles, smaller where it has layers inside an interval; None where they are alike, or of another interval."""
-        model, place = model_of(self.scaled), [self.scaled.center.tolist(), self.scaled.half_width.tolist()]
-        here = [[(high + low) / 2, (high - low) / 2] for low, high in problem.domain.bounds.values()]
-        serves = (
-            len(here) == 1
-            and isinstance(model, Tiles)
-            and not model.alike
-            and here == list(map(list, zip(*place, strict=True)))
-        )
-        return copy.deepcopy(cast(Tiles, model)).cpu() if serves else None
+        """Adapted tiles: its own, smaller where it has layers inside an interval; None of equal ones, or another interval."""
+        model, bounds = model_of(self.scaled), torch.tensor(list(problem.domain.bounds.values()), dtype=torch.float64)
+        places = (self.scaled.center, bounds.mean(1)), (self.scaled.half_width, bounds.diff(dim=1)[:, 0] / 2)
+        here = len(bounds) == 1 and all(torch.equal(own.to(each), each) for own, each in places)
+        return copy.deepcopy(model).cpu() if here and isinstance(model, Tiles) and not model.alike else None
 
     @property
     def on_tiles(self) -> bool:

@@ -14,7 +14,7 @@ from sciml.solvers import Objective
 from sciml.solvers.journal import Journal
 from sciml.strategies.prepare import prepare
 from sciml.strategies.search import Candidate, Log, Options, Workspace
-from sciml.strategies.tiles import _better, _coarse_start
+from sciml.strategies.tiles import _better, _coarse_start, _off_singular
 from sciml.strategies.training import held_out
 from sciml.strategies.transfer import WarmStart, frozen
 
@@ -659,3 +659,18 @@ def test_a_guess_that_is_rough_everywhere_keeps_its_tiles():
     rough = WarmStart.guessed({"u": lambda x: torch.sin(1e5 * x)}, Shock())
     assert len(rough.scaled.model.live) == 24
     assert rough.tiles(Shock()) is None
+
+
+def test_hills_are_no_start_where_hollows_lead_to_another_solution():
+    class MongeAmpere(Membrane):
+        """Its solutions are convex or concave, and a fit that begins from a hill finds the one that nobody asked for."""
+
+        conditions = [sciml.Dirichlet(u=lambda x, y: torch.exp((x * x + y * y) / 2), on=Membrane.domain.boundary)]
+
+        @sciml.equation
+        def membrane(self, u, x, y):
+            return d(u, x, x) * d(u, y, y) - d(u, x, y) ** 2 - (1 + x * x + y * y) * torch.exp(x * x + y * y)
+
+    assert _off_singular(workspace(MongeAmpere())) is None
+    assert _off_singular(workspace(Burning())) is None
+    assert _off_singular(workspace(Membrane())).said.startswith("hills as large as fields are")
