@@ -388,8 +388,9 @@ def fit(
             not trained on then, and stay in the certificate. ``HardConstraints(...)`` holds some of them.
         causal: ``Causal(...)`` lets the equations count at a time only once they hold before it.
         dtype: ``torch.float64`` or ``torch.float32``, or their names. Where the problem decides the way, and where a model
-            learns, a solution in float32 is found in float64 and handed out in float32, with the rounding in its estimated
-            error; it stays in float64 where rounding would change a field by more than 1e-4 of its size.
+            learns, a solution in float32 is found in float64 and handed out with a trial function in float32, and the rounding
+            in its estimated error; it stays in float64 where rounding would change a field by more than 1e-4 of its size.
+            Values at arrays come as arrays of float64 either way, those at tensors as tensors.
         device: where networks are trained and random features solved for; ``"auto"`` takes a GPU where there is one and the
             model is large enough to gain from it. Polynomials, tiles and windows are solved for on the CPU, and handed out on
             the device that was named.

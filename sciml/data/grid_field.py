@@ -141,11 +141,13 @@ class GridField:
     def _check(self, key: str, nodes: Array, x: Tensor) -> None:
         low, high = float(nodes[0]), float(nodes[-1])
         reach = _ROUNDING * (high - low)
-        for wrong, side, least in ((x < low - reach, "below", float(x.min())), (x > high + reach, "above", float(x.max()))):
-            if bool(wrong.any()):
+        # By its ends, which are numbers: a comparison of all points would be taken for a jump of the equation.
+        least, most = map(float, x.aminmax()) if x.numel() else (low, high)
+        for wrong, side, end, asked in ((least < low - reach, "below", low, least), (most > high + reach, "above", high, most)):
+            if wrong:
                 raise DataError(
-                    f"{self.name} is given for {key} from {low:g} to {high:g} and asked for at {key} = {least:g}: the part "
-                    f"{side} {low if side == 'below' else high:g} is missing; extend the grid, cut the domain, "
+                    f"{self.name} is given for {key} from {low:g} to {high:g} and asked for at {key} = {asked:g}: the part "
+                    f"{side} {end:g} is missing; extend the grid, cut the domain, "
                     "or, for the table of a law such as k(T), take beyond='nearest'"
                 )
 
