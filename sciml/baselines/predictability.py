@@ -150,7 +150,7 @@ class Doubt:
     Attributes:
         why: why it cannot be right to its end, or None where nothing speaks against it.
         apart: how far the integration is from it, the relative L2 distance of each field; where its own errors may have grown,
-            what those of the solution have grown to, if that is less; empty where neither is known.
+            what those of the solution have grown to, if that is less and known; empty where the two say nothing.
     """
 
     why: str | None = None
@@ -195,14 +195,17 @@ def doubt(problem: Problem, trial: nn.Module, error: float, seconds: float, tole
         return Doubt(f"SciPy's integration of the same equations differs from {system.coordinate} = {since:.3g} on")
     apart = _apart(found, values)
     if found.since[-1] + math.log(_CLOSELY) > math.log(_SURELY):
-        if found.since[-1] > found.growth[-1] + _LATER or found.growth[-1] > _LOST:
-            return Doubt()
-        # What the errors of the first steps grow to, at most about. Two that agree are no farther off, and of what grows from
-        # next to nothing a path is closer without an absolute tolerance.
-        grown = error * np.linalg.norm(np.exp(found.growth)) * found.sizes / _norms(found)
         with contextlib.suppress(IntegrationError):
+            # Two that agree are no farther off, and of what grows from next to nothing a path is closer without an absolute
+            # tolerance.
             apart = np.minimum(apart, _apart(predictability(system, constants, budget, atol=_NOTHING), values))
-        apart = np.minimum(np.minimum(grown, apart), 1.0)
+        if found.since[-1] <= found.growth[-1] + _LATER and found.growth[-1] <= _LOST:
+            # What the errors of the first steps grow to, at most about.
+            grown = error * np.linalg.norm(np.exp(found.growth)) * found.sizes / _norms(found)
+            apart = np.minimum(np.minimum(grown, apart), 1.0)
+        elif apart.max() > _SURELY:
+            # What errors along the way grow to is not known: a path that may have lost its digits says nothing against another.
+            return Doubt()
     return Doubt(apart=dict(zip(problem.fields, apart.tolist(), strict=True)))
 
 

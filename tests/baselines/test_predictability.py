@@ -233,6 +233,9 @@ def test_what_becomes_tiny_and_grows_again_is_doubted_only_where_it_is_wrong():
     inverse, _ = scipy.integrate.quad(lambda s: 80 * math.exp(-40 * ((2 - 1) ** 2 - (s - 1) ** 2)), 0, 2, epsrel=1e-12)
     exact = (4 * math.exp(-40 * ((2 - 1) ** 2 - 1)) + inverse) ** -0.5
     assert float(solution(t=2.0)["x"]) == pytest.approx(exact, rel=1e-6)
+    # Errors may have grown by more than all digits; that two paths agree nevertheless tells how far off they are.
+    (told,) = doubt(Delayed(), solution.trial, 1e-9, 10.0).apart.values()
+    assert 1e-10 < told < 1e-4
 
     class Early(torch.nn.Module):
         def __init__(self):
