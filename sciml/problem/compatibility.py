@@ -32,6 +32,8 @@ from sciml.typing import MultiIndex, Points
 
 _PROBES = 64
 _AGREEMENT = 1e-6
+# Sentences about one pair of conditions: a body has many edges.
+_TOLD = 2
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,9 @@ def contradictions(problem: Problem, least: float = _AGREEMENT, *, beside_start:
             if across and each.prescription.field in (condition.fields or problem.fields):
                 names = f"{each.term!r} (here and on the opposite face) and {condition.name!r}"
                 points = probes(problem, each.face, lower)
-                found += mismatch(problem, names, [(each, ())] * 2, points, on_faces(problem, points, upper), least)
-    return list(dict.fromkeys(found))
+                told = mismatch(problem, names, [(each, ())] * 2, points, on_faces(problem, points, upper), least)
+                found.setdefault(names, []).extend(told)
+    return _summed(found)
 
 
 def impossible(problem: Problem) -> Iterator[str]:
@@ -163,7 +166,7 @@ def slope_contradictions(problem: Problem) -> list[str]:
     values = _settled(problem, (each for each in prescribed(problem) if isinstance(each.face, Face))) if slopes else []
     pairs = (*product(values, slopes), *combinations(slopes, 2))
     across = [(one, two) for one, two in pairs if one.face.coordinate != two.face.coordinate]
-    return list(dict.fromkeys(_compared(problem, across)))
+    return _summed(_compared(problem, across))
 
 
 def left_by_start(problem: Problem) -> dict[str, float]:
@@ -205,9 +208,11 @@ def _settled(problem: Problem, given: Iterable[Prescribed]) -> list[Prescribed]:
     return [each for each in given if not depends_on_unknowns(problem, each)]
 
 
-def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]], least: float = _AGREEMENT) -> list[str]:
-    """A sentence for each pair that determines different values of one derivative where its sides meet."""
-    found = []
+def _compared(
+    problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]], least: float = _AGREEMENT
+) -> dict[str, list[str]]:
+    """A sentence for each two sides on whose meeting two conditions determine different values of one derivative, by names."""
+    found = dict[str, list[str]]()
     for first, second in pairs:
         one, two = first.prescription, second.prescription
         # One and the same number is prescribed on the many faces of a box in many coordinates.
@@ -216,9 +221,19 @@ def _compared(problem: Problem, pairs: Iterable[tuple[Prescribed, Prescribed]], 
             pair = [(first, _beyond(one.index, two.index)), (second, _beyond(two.index, one.index))]
             # Values on a face determine no derivative that points away from it.
             if all(given.face.coordinate not in rate for given, rate in pair):
-                points = common_points(problem, first.face, second.face)
-                found += mismatch(problem, f"{first.term!r} and {second.term!r}", pair, points, points, least)
+                points, names = common_points(problem, first.face, second.face), f"{first.term!r} and {second.term!r}"
+                found.setdefault(names, []).extend(mismatch(problem, names, pair, points, points, least))
     return found
+
+
+def _summed(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """The first sentences about each pair of conditions, and on how many further meetings of sides they are at odds."""
+    sentences = []
+    for told in (list(dict.fromkeys(each)) for each in found.values()):
+        sentences += told[:_TOLD]
+        if len(told) > _TOLD:
+            sentences[-1] += f", and likewise where further sides meet ({len(told) - _TOLD})"
+    return sentences
 
 
 def _beyond(own: MultiIndex, other: MultiIndex) -> MultiIndex:

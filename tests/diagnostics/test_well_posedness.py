@@ -321,6 +321,18 @@ def test_corners_of_a_shape_in_time_are_looked_at():
     assert any("x=0, y=1" in each for each in found)
 
 
+def test_a_body_is_told_of_two_edges_and_of_how_many_there_are():
+    body = sciml.Box(x=(0, 1), y=(0, 1), z=(0, 1), t=(0, 1))
+
+    def heat(self, u, x, y, z, t):
+        return d(u, t) - sciml.laplacian(u, x, y, z)
+
+    conditions = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=body.faces("x", "y", "z"))]
+    first, second = condition_warnings(made(body, conditions, heat=heat))
+    assert "further" not in first
+    assert second.endswith("1 apart, and likewise where further sides meet (4)")
+
+
 def test_what_is_in_order():
     domain = sciml.Disk((0, 0), 1)
     assert condition_warnings(made(domain, [sciml.Dirichlet(u=lambda x: x, on=domain.boundary)], poisson=poisson)) == []
