@@ -49,9 +49,13 @@ _SHARE, _SMOOTH_SHARE, _COARSE = 0.3, 1e-3, 2.0
 # After a start that contradicts the conditions: the error that is accepted, the one aimed at, where tiles are as thin as the
 # layer too (it is over so soon that errors in it hardly count in all of time), and how fast windows grow.
 _AFTER_JUMPS, _IN_LAYERS, _IN_THIN_LAYERS, _PAST_LAYER = 1e-2, 5e-5, 1e-3, 4.0
+# What tiles of a body may miss of a layer, as a part of all of time.
+_IN_BODIES = 0.1
 # How often tiles are halved towards a layer of a start whose values contradict prescribed ones, the most multiplications that
 # a factor on them may take, and the shortest window that they are made for, as a share of the time.
 _TO_LAYERS, _THIN_EFFORT, _SHORTEST = 5, 1.5e10, 2e-6
+# How many windows of different lengths, each with a factor of its own, are solved until a layer is thicker than the tiles.
+_WINDOWS_IN_LAYER = 5
 # The time, as so many windows in which tiles resolve a layer, after which those that were halved once less do.
 _RESOLVED = 2.0
 # What coarser tiles may lose of the fields, as a fraction of their size.
@@ -131,7 +135,7 @@ class TileWindows(SlabAttempt):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._level, self._in_space, self._per_left, self._resolved = 0, math.inf, 0.0, math.inf
+        self._level, self._in_space, self._likely, self._per_left, self._resolved = 0, math.inf, math.inf, 0.0, math.inf
         # Windows in turn that ended without a solution; whether rounding was seen to keep one from it.
         self._in_turn, self._rounds = 0, False
         # Whether waves have grown, as told from the target of the first window.
@@ -192,7 +196,13 @@ class TileWindows(SlabAttempt):
             self.longer = 1.0
         self._keep_short(begin, end, failed=not found.solved or (waves and found.in_time > self.target))
         reached = max(found.in_time, self._in_space)
-        if self._jumps and before is None and self._in_space <= self.accepted:
+        if self._jumps and not self._graded and (before is None or begin == self._over):
+            # A layer that is thinner than the tiles of a body counts by its part of all of time. What tiles miss of it, shorter
+            # windows miss as well.
+            share = math.sqrt((end - begin) / self._duration)
+            missed = share * (self._likely if before is None else self._in_space)
+            reached = max(share * found.in_time, min(missed, self.accepted) if missed < _IN_BODIES else missed)
+        elif self._jumps and before is None and self._in_space <= self.accepted:
             # The layer itself is missed by as much however short the window is.
             reached = min(reached, self.accepted)
         lost = not found.solved or (reached if self._jumps else self._in_space) > self.accepted
@@ -396,7 +406,7 @@ class TileWindows(SlabAttempt):
         space = made[0]
         for level in range(1, 1 + min(most, self._most_graded(end - begin))):
             space = space.finer(self._layered(space, begin, end, conditions))
-            finer = self._affordable(space, most=_THIN_EFFORT)
+            finer = self._affordable(space, most=_THIN_EFFORT, windows=_WINDOWS_IN_LAYER)
             if finer is None:
                 return level - 1
             self._spaces[level] = finer
@@ -413,10 +423,10 @@ class TileWindows(SlabAttempt):
 
     def _refined(self, found: _TileTried, begin: float, end: float) -> _TileTried:
         """The first window on as many tiles as it takes, or as are worth it."""
-        useless, likely = 0, math.inf
+        useless, self._likely = 0, math.inf
         # The change is the error of coarser tiles; that of these is likely less by as much again. Where few are finer, others
         # may have errors that no change shows.
-        while found.solved and likely > self.target and not self.log.stopped and self._next(found):
+        while found.solved and self._likely > self.target and not self.log.stopped and self._next(found):
             finer = self._tried(self._at(self._level + 1), begin, end, None)
             if not finer.solved:
                 del self._spaces[self._level + 1]
@@ -426,7 +436,7 @@ class TileWindows(SlabAttempt):
             self._go_finer(begin)
             useless = useless + 1 if change > _USELESS * self._in_space else 0
             falls = min(1.0, change / self._in_space) if math.isfinite(self._in_space) else 1.0
-            likely = change * (falls if finer.slab.mesh.model.alike else max(falls, _AT_BEST))
+            self._likely = change * (falls if finer.slab.mesh.model.alike else max(falls, _AT_BEST))
             self._in_space = change
             self._per_left = change / max(coarse.left, 1e-300)
             if useless > (not found.slab.mesh.model.alike):
@@ -443,7 +453,7 @@ class TileWindows(SlabAttempt):
         # Of two degrees one may be that of a symmetry.
         coarse = self._tried(self._affordable(found.slab.mesh.lower(_LOWER), always=True), begin, end, None)
         if coarse.solved:
-            self._in_space = self._changed(coarse, found)
+            self._in_space = self._likely = self._changed(coarse, found)
             self._per_left = self._in_space / max(coarse.left, 1e-300)
 
     def _kept_up(self, found: _TileTried, begin: float, end: float, before: DiscreteProblem | None) -> _TileTried:
@@ -551,10 +561,13 @@ class TileWindows(SlabAttempt):
         space = TileSpace.laid(problem, names, counts, degree)
         if space is None:
             return None
-        return self._affordable(space.around(self.setup.narrow.values()).resolving_data(_TO_JUMPS), level == 0)
+        windows = _WINDOWS_IN_LAYER if self._jumps else 1
+        return self._affordable(space.around(self.setup.narrow.values()).resolving_data(_TO_JUMPS), level == 0, windows=windows)
 
-    def _affordable(self, space: TileSpace, always: bool = False, most: float = _EFFORT) -> tuple[TileSpace, list[Site]] | None:
-        """A space and where its rows are taken; None where that takes too much."""
+    def _affordable(
+        self, space: TileSpace, always: bool = False, most: float = _EFFORT, windows: int = 1
+    ) -> tuple[TileSpace, list[Site]] | None:
+        """A space and where its rows are taken; None where that, with so many windows on it, takes too much."""
         problem, names, model = self._problem, space.names, space.model
         width, live = space.fields_a_tile * model.width, len(model.live)
         effort, numbers, elsewhere = space.effort(self.log.budget.accelerator)
@@ -564,7 +577,7 @@ class TileWindows(SlabAttempt):
         fits = self.log.budget.holds(_MEMORY, needed, there * bool(elsewhere))
         # Each window of another length factors anew, once for each pair of stages, in complex numbers.
         window = 4 * len(self.stages.eigenvalues) * effort * _A_MULTIPLICATION
-        if not always and (effort > most or not fits or not self._in_budget(window)):
+        if not always and (effort > most or not fits or not self._in_budget(windows * window)):
             return None
         scales = self.setup.scales
         return space, list(space.sites([*self._equations, *self._conditions], scales.__getitem__, _SEED))
