@@ -64,6 +64,8 @@ _LOST = 3e-5
 _LAYER_OVER = 3e-2
 # Then there are so many stages, and the first window is that on which tiles were refined, divided by this.
 _STAGES_AFTER, _THINNER = 4, 8.0
+# In a body, where tiles miss more of the layer than time does and factors are dear, there are fewer.
+_STAGES_IN_BODIES = 3
 _EFFORT, _MEMORY, _SEED = 2e11, 0.4, (10,)
 # How often tiles are halved where what conditions impose jumps.
 _TO_JUMPS = 12
@@ -335,7 +337,7 @@ class TileWindows(SlabAttempt):
             self._level = self._resolving_start(begin, end)
             if not self._jumps:
                 return end
-            self.stages = RadauIIA(_STAGES_AFTER)
+            self.stages = RadauIIA(_STAGES_IN_BODIES if len(self._others) > 2 else _STAGES_AFTER)
             values = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
             self._graded, self._begun = self._across_layers(begin, end, values), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
