@@ -299,8 +299,8 @@ class CollocationSystem:
             share = 1.0
             while True:
                 moved = now + share * step
-                new_rows, new_jacobian = self.linearized(pieces, moved)
-                new_size = float(np.linalg.norm(new_rows))
+                # Slopes, which take many times as long, are those of a step that is taken.
+                new_size = float(np.linalg.norm(self._residual(pieces, moved)))
                 moved_by = share * np.abs(step).max()
                 if new_size < size or moved_by <= 1e-9 * (np.abs(now[:nodal]).max() + 1e-300):
                     break
@@ -318,7 +318,8 @@ class CollocationSystem:
             settled = moved_by <= 1e-11 * (largest + 1e-300) or (
                 share == 1.0 and new_size >= 0.5 * size and moved_by <= 1e-7 * largest
             )
-            now, rows, jacobian, size = moved, new_rows, new_jacobian, new_size
+            now, size = moved, new_size
+            rows, jacobian = self.linearized(pieces, now)
             if settled or size == 0.0:
                 self._check_determined(pieces, jacobian)
                 self.left = 0.0 if square else self._left(pieces, rows)
@@ -387,15 +388,29 @@ class CollocationSystem:
             blocks.append(scipy.sparse.diags_array(piece.weights) @ slopes)
         return np.concatenate(rows), scipy.sparse.csr_array(scipy.sparse.vstack(blocks))
 
+    def _residual(self, pieces: list[_Piece], now: Array) -> Array:
+        """Weighted residuals."""
+        found = []
+        for piece in pieces:
+            values = piece.term.evaluate(self._evaluation(piece, now)[0]).detach().numpy()
+            found.append(piece.weights * (values if piece.shares is None else np.array([piece.shares @ values])))
+        return np.concatenate(found)
+
     def _linear(self, piece: _Piece, now: Array) -> tuple[Linearization, dict[str, Tensor]]:
         """A term at its sites with its derivatives, and raw unknowns, one number for each site."""
+        at, leaves = self._evaluation(piece, now)
+        return linearize(piece.term, at, leaves), leaves
+
+    def _evaluation(self, piece: _Piece, now: Array) -> tuple[Evaluation, dict[str, Tensor]]:
+        """What a term is evaluated with at its sites, and raw unknowns, one number for each site."""
         count, values = self.grid.size, now[len(self.problem.fields) * self.grid.size :]
         by_field = {(name, 0): now[row * count : (row + 1) * count] for row, name in enumerate(self.problem.fields)}
-        raw = dict(zip(self.problem.unknowns, torch.from_numpy(values), strict=True))
-        points = torch.from_numpy(piece.sites.points)
-        leaves, constants = per_point(self.problem, raw, len(points))
-        at = Evaluation.of(self.problem.bind(**constants), [points], [GridJets(by_field, piece.sites)], piece.normals)
-        return linearize(piece.term, at, leaves), leaves
+        points, bound, leaves = torch.from_numpy(piece.sites.points), self.problem, dict[str, Tensor]()
+        if len(values):
+            raw = dict(zip(bound.unknowns, torch.from_numpy(values), strict=True))
+            leaves, constants = per_point(bound, raw, len(points))
+            bound = bound.bind(**constants)
+        return Evaluation.of(bound, [points], [GridJets(by_field, piece.sites)], piece.normals), leaves
 
     def rows(self, solution: Array) -> tuple[Array, scipy.sparse.csr_array]:
         """The rows of least squares, measurements last, and their derivatives."""

@@ -56,10 +56,12 @@ def sparse_slopes(
     for (name, index), slope in jets.items():
         if bool(slope.any()):
             passed, space = split(index, time)
-            part = (scipy.sparse.diags_array(slope.numpy()) @ sites.operator(space)).tocoo()
-            data.append(part.data)
-            places.append(part.coords[0])
-            columns.append(part.coords[1] + offsets[name, passed])
+            # Its rows times slopes: a product with a diagonal matrix takes many times as long on small grids.
+            part = sites.operator(space)
+            rows = np.repeat(np.arange(len(sites.points)), np.diff(part.indptr))
+            data.append(part.data * slope.numpy()[rows])
+            places.append(rows)
+            columns.append(part.indices + offsets[name, passed])
     entries = (np.concatenate(data), (np.concatenate(places), np.concatenate(columns)))
     return scipy.sparse.csr_array(entries, shape=(len(sites.points), width))
 
