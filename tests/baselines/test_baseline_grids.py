@@ -10,6 +10,7 @@ from conftest import problem_class
 import sciml
 from problems import Robertson
 from sciml import d
+from sciml.baselines.collocation import CollocationSystem
 from sciml.baselines.integrate import BlowUpError, Budget, IntegrationError
 from sciml.baselines.method_of_lines import MethodOfLines
 from sciml.baselines.refinement import _same_blow_up, grids, refine
@@ -926,3 +927,46 @@ def test_a_kink_and_a_loose_tolerance_make_no_contradiction(tolerance):
             return d(u, x, x) + torch.abs(x - 0.37) - (0.37**2 + 0.63**2) / 2
 
     assert sciml.baseline(Rod(), tolerance=tolerance).success
+
+
+class Junction(sciml.Problem):
+    """A p-n junction under a reverse voltage: steps of Newton's method are halved many times."""
+
+    domain = sciml.Interval(x=(-1, 1))
+    fields = ["psi", "n", "p"]
+    many, few = 1.0001, 1e-4
+    conditions = [
+        sciml.Dirichlet(psi=math.log(1e2), n=many, p=few, on=domain.face(x=1)),
+        sciml.Dirichlet(psi=5.0 - math.log(1e2), n=few, p=many, on=domain.face(x=-1)),
+    ]
+
+    @sciml.equation
+    def charge(self, psi, n, p, x):
+        return 1e-3 * d(psi, x, x) - n + p + torch.tanh(x / 0.05)
+
+    @sciml.equation
+    def electrons(self, psi, n, x):
+        return d(d(n, x) - n * d(psi, x), x)
+
+    @sciml.equation
+    def holes(self, psi, p, x):
+        return d(d(p, x) + p * d(psi, x), x)
+
+
+def test_slopes_are_those_of_steps_that_are_taken(monkeypatch):
+    calls = {"linearized": 0, "_residual": 0}
+
+    def counted(name):
+        usual = getattr(CollocationSystem, name)
+
+        def called(*args):
+            calls[name] += 1
+            return usual(*args)
+
+        return called
+
+    for name in calls:
+        monkeypatch.setattr(CollocationSystem, name, counted(name))
+    found = sciml.baseline(Junction(), n=65, method="differences")
+    assert abs(float(found(x=1.0)["n"]) - 1.0001) < 1e-6
+    assert calls["_residual"] > 2 * calls["linearized"]

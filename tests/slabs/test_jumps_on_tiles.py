@@ -10,6 +10,7 @@ import sciml
 from sciml import d
 from sciml.models.bases import gauss
 from sciml.slabs.tile_space import TileSpace
+from sciml.strategies.search import Budget
 from sciml.strategies.tile_slabs import TileWindows
 
 DISK = sciml.Disk((0, 0), 1)
@@ -156,6 +157,52 @@ def test_heat_in_a_disk_from_one_half():
     both = solution(**at, t=t)["u"] + solution(x=-at["x"], y=at["y"], t=t)["u"]
     assert np.abs(both - 1).max() < 3e-3
     assert np.sqrt(np.mean((both - 1) ** 2)) < 3e-4
+
+
+class Quenched(sciml.Problem):
+    """A ball of temperature one in cold water: the layer is thinner than the tiles of a body."""
+
+    domain = sciml.Ball((0, 0, 0), 1) * sciml.Interval(t=(0, 0.1))
+    fields = ["u"]
+    conditions = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=domain.boundary)]
+
+    @sciml.equation
+    def heat(self, u, x, y, z, t):
+        return d(u, t) - sciml.laplacian(u, x, y, z)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore::sciml.errors.ConditionWarning")
+def test_a_hot_ball_in_cold_water_is_as_far_off_as_is_told():
+    solution = sciml.fit(Quenched(), seconds=100)
+    generator = np.random.default_rng(0)
+    t, ways = generator.uniform(0, 0.1, 4000), generator.normal(size=(3, 4000))
+    r = generator.uniform(size=4000) ** (1 / 3)
+    k = np.pi * np.arange(1, 1500)[:, None]
+    exact = (-2 * np.cos(k) * np.sin(k * r) / (k * r) * np.exp(-(k**2) * t)).sum(axis=0)
+    wrong = solution(**dict(zip("xyz", r * ways / np.linalg.norm(ways, axis=0), strict=True)), t=t)["u"] - exact
+    error = np.linalg.norm(wrong) / np.linalg.norm(exact)
+    assert error < 3e-2
+    assert error / 3 < solution.estimated_error["u"] < 3 * error
+    # What is missed of the layer decays.
+    late = t > 0.03
+    assert np.linalg.norm(wrong[late]) < 5e-3 * np.linalg.norm(exact[late])
+
+
+@pytest.mark.filterwarnings("ignore::sciml.errors.ConditionWarning")
+def test_as_many_levels_across_a_layer_as_the_budget_pays_for():
+    class Cold(Spot):
+        conditions = [sciml.Initial(u=1.0), sciml.Dirichlet(u=0.0, on=DISK.boundary)]
+
+    levels = []
+    for seconds in (20.0, 600.0):
+        work = workspace(Cold())
+        work.log.budget = Budget(seconds=seconds)
+        windows = TileWindows(work.discrete, work.log, 1e-6, 1e-3)
+        windows._first_window(0.0, 0.01)
+        levels.append(windows._graded)
+    assert 0 < levels[0] < levels[1]
 
 
 def test_a_field_that_lives_on_a_part_does_not_jump_at_its_border():
