@@ -198,7 +198,8 @@ class TileWindows(SlabAttempt):
             self.longer = 1.0
         self._keep_short(begin, end, failed=not found.solved or (waves and found.in_time > self.target))
         reached = max(found.in_time, self._in_space)
-        if self._jumps and not self._graded and (before is None or begin == self._over):
+        in_layer = self._jumps and (before is None or begin == self._over)
+        if in_layer and self._in_body:
             # A layer that is thinner than the tiles of a body counts by its part of all of time. What tiles miss of it, shorter
             # windows miss as well.
             share = math.sqrt((end - begin) / self._duration)
@@ -337,7 +338,7 @@ class TileWindows(SlabAttempt):
             self._level = self._resolving_start(begin, end)
             if not self._jumps:
                 return end
-            self.stages = RadauIIA(_STAGES_IN_BODIES if len(self._others) > 2 else _STAGES_AFTER)
+            self.stages = RadauIIA(_STAGES_IN_BODIES if self._in_body else _STAGES_AFTER)
             values = [each for each in self._conditions if each.prescription is not None and not each.prescription.index]
             self._graded, self._begun = self._across_layers(begin, end, values), (begin, end)
             self.accepted = max(self.accepted, _AFTER_JUMPS)
@@ -381,6 +382,11 @@ class TileWindows(SlabAttempt):
         return torch.tensor([order > 0 or not self._jumps for order in self._orders])
 
     @property
+    def _in_body(self) -> bool:
+        """Whether what is damped in time lives in a body, along whose surface tiles are not few."""
+        return len(self._others) > 2 and max(self._orders) == 1
+
+    @property
     def _thins(self) -> float:
         """The time in which a layer is twice as thick, as a multiple: two to the order in space."""
         return 2.0 ** max(self._problem.order(field, name) for field in self._problem.fields for name in self._others)
@@ -398,8 +404,7 @@ class TileWindows(SlabAttempt):
         """
         made, smooths = self._at(0), self._thins > 2 and max(self._orders) == 1
         assert made is not None
-        # In a body tiles along its surface are not few.
-        if not smooths or len(made[0].names) > 2 or not bool(self._layered(made[0], begin, end, conditions).any()):
+        if not smooths or self._in_body or not bool(self._layered(made[0], begin, end, conditions).any()):
             return 0
         # What coarser tiles miss elsewhere they would miss when the layer is over.
         corners = made[0].reentrant
