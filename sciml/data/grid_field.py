@@ -141,7 +141,7 @@ class GridField:
     def _check(self, key: str, nodes: Array, x: Tensor) -> None:
         low, high = float(nodes[0]), float(nodes[-1])
         reach = _ROUNDING * (high - low)
-        # By its ends, which are numbers: a comparison of all points would be taken for a jump of the equation.
+        # By the least and the largest of them: a comparison at all points would be taken for a jump of the equation.
         least, most = map(float, x.aminmax()) if x.numel() else (low, high)
         for wrong, side, end, asked in ((least < low - reach, "below", low, least), (most > high + reach, "above", high, most)):
             if wrong:
