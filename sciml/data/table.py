@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -304,13 +305,23 @@ def _column(name: str, given: Any, source: str, missing: str) -> Array:
     except ValueError as error:
         raise DataError(f"{source}: column {name!r} is not a column of numbers: {error}") from error
     if raw.dtype.kind not in "iuf":
-        raise DataError(f"{source}: column {name!r} holds {raw.dtype}, not numbers; convert it first")
+        raise DataError(f"{source}: column {name!r} holds {_not_numbers(raw)}")
     if raw.ndim != 1:
         raise DataError(f"{source}: column {name!r} has shape {raw.shape}; expected one dimension")
     values = unmasked(given)
     check_finite(source, name, values, missing)
     values.setflags(write=False)
     return values
+
+
+def _not_numbers(raw: Array) -> str:
+    """What a column holds in the place of numbers, and what to do about it."""
+    if raw.dtype.kind in "Mm":
+        seconds = "(t - t.min()).dt.total_seconds()" if raw.dtype.kind == "M" else "t.dt.total_seconds()"
+        return f"{raw.dtype}, not numbers; convert it to a time since a start, as pandas' {seconds} does"
+    odd = ((row, each) for row, each in enumerate(raw.ravel().tolist()) if not isinstance(each, numbers.Real))
+    where = next((f", {each!r} in row {row} first" for row, each in odd), "")
+    return f"{raw.dtype}, not numbers{where}; convert it, or leave the column out"
 
 
 def unmasked(given: Any) -> Array:
