@@ -5,6 +5,7 @@ each one the file is dropped from the cache of the system; a gigabyte that stays
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -175,7 +176,9 @@ def capped(what: str, path: Path, workers: int, cap: float, limit: float) -> dic
             peak = max(peak, now)
             if now > cap * 1e9:
                 for each in everybody:
-                    os.kill(each, signal.SIGKILL)
+                    # Some may have ended meanwhile.
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(each, signal.SIGKILL)
                 return {"failed": f"took {now / 1e9:.2f} GB of {cap:g}"}
             time.sleep(0.1)
         text = process.communicate()[0]

@@ -384,7 +384,8 @@ def test_waves_have_to_be_affordable():
 
 def test_grids_tell_their_own_error():
     """Corrections by polynomials, which know as little of waves, told 60 times less than the sentence beside them."""
-    solution = sciml.fit(Scattered(), strategy="ClassicalGrids")
+    # So much time that a slow processor leaves the finer grids as much as a fast one.
+    solution = sciml.fit(Scattered(), strategy=sciml.strategies.ClassicalGrids(seconds=300.0))
     said = re.search(r"right to about ([0-9.e+-]+)", " ".join(solution.choices))
     assert said
     assert max(solution.estimated_error.values()) > 0.5 * float(said[1])
