@@ -7,7 +7,7 @@ points gives :math:`c` and :math:`M` for a whole batch of states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from sciml._text import listed
+from sciml.baselines.numpy_program import NumpyProgram, numpy_program
 from sciml.errors import BaselineError
-from sciml.jets.calculus import check_residual, describe
+from sciml.jets.calculus import JetSpace, check_residual, describe
 from sciml.problem import Dirichlet, Initial, Problem
 from sciml.problem.conditions import Evaluation, target_values
 from sciml.problem.functions import argument_names, evaluated
@@ -24,6 +25,8 @@ from sciml.problem.pulses import pulses
 from sciml.typing import Array, MultiIndex, Target, Values
 
 _LARGE = 1e4
+# After so many evaluations a trace of the equations is worth its time; at how many batches it is compared with them.
+_TRACED, _COMPARED = 500, 5
 
 # A field and an order of its derivative.
 StateEntry: TypeAlias = tuple[str, int]
@@ -59,6 +62,8 @@ class FirstOrderSystem:
         self._terms = [term for term in problem.terms() if term.name in problem.equations]
         self.prescribed = initial_values(problem, self.state, self.coordinate)
         self._below, self._above = into_state(self.state, self.orders)
+        self._units = np.eye(len(self.orders), len(self.orders) + 1, k=1)
+        self._asked, self._programs = 0, dict[tuple[str, ...], NumpyProgram | None]()
         self._check_affine()
         self.stops = pulses(problem)[1]
 
@@ -67,10 +72,10 @@ class FirstOrderSystem:
         count, size = len(self.orders), y.shape[1]
         # One batch: first with all highest derivatives zero, then with each of them one.
         unit, copies = 1.0, count + 1
+        times, states = np.concatenate([t] * copies), np.concatenate([y] * copies, axis=1)
         repeated = {name: value.repeat(copies) if value.ndim else value for name, value in constants.items()}
         while True:
-            highest = np.repeat(np.vstack([np.zeros(count), unit * np.eye(count)]), size, axis=0).T
-            residuals = self._residuals(np.tile(t, copies), np.tile(y, copies), highest, repeated)
+            residuals = self._residuals(times, states, unit * self._units.repeat(size, axis=1), repeated)
             parts = residuals.reshape(count, copies, size)
             constant = parts[:, 0]
             # Beside large residuals a unit is lost in rounding: as large a step it is then, for they are affine.
@@ -86,20 +91,32 @@ class FirstOrderSystem:
         """What a measurement is evaluated on: states and their rates of change, arguments as for ``rate``."""
         rates = self.rate(t, y, constants)
         highest = [rates[self.state.index((field, order - 1))] for field, order in self.orders.items()]
-        return self._at(t, self._table(y, highest), constants)
+        return self._at(_tensors([t, *y, *highest]), constants)
 
-    def _residuals(self, t: Array, y: Array, highest: Iterable[Array], constants: Mapping[str, Tensor]) -> Array:
-        at = self._at(t, self._table(y, highest), constants)
-        return np.stack([term.evaluate(at).detach().numpy() for term in self._terms])
+    def _residuals(self, t: Array, y: Array, highest: Array, constants: Mapping[str, Tensor]) -> Array:
+        """The residuals ``(F, n)``, with highest derivatives ``(F, n)``, other arguments as for ``rate``."""
+        names = tuple(constants)
+        columns = [t, *y, *highest, *(value.detach().numpy() for value in constants.values())]
 
-    def _table(self, y: Array, highest: Iterable[Array] = ()) -> dict[StateEntry, Array]:
-        """States and highest derivatives by field and order."""
-        return dict(zip(self.state, y, strict=True)) | dict(zip(self.orders.items(), highest, strict=False))
+        def residuals(columns: Sequence[Tensor]) -> list[Tensor]:
+            known = len(columns) - len(names)
+            at = self._at(columns[:known], dict(zip(names, columns[known:], strict=True)))
+            return [term.evaluate(at).detach() for term in self._terms]
 
-    def _at(self, t: Array, table: Mapping[StateEntry, Array], constants: Mapping[str, Tensor]) -> Evaluation:
-        jets = _StateJets({key: torch.from_numpy(row.copy()) for key, row in table.items()})
+        self._asked += 1
+        if self._asked > _TRACED and names not in self._programs:
+            generator = np.random.default_rng(0)
+            times = generator.uniform(*self.problem.domain.bounds[self.coordinate], size=(_COMPARED, len(t)))
+            others = [[at, *(each * generator.uniform(0.5, 1.5, each.shape) for each in columns[1:])] for at in times]
+            self._programs[names] = numpy_program(residuals, columns, others)
+        program = self._programs.get(names)
+        return np.stack([each.numpy() for each in residuals(_tensors(columns))]) if program is None else program(columns)
+
+    def _at(self, columns: Sequence[Tensor], constants: Mapping[str, Tensor]) -> Evaluation:
+        """An evaluation at times, states and highest derivatives ``(n,)``, in this order, or at the first few of these."""
+        jets = _StateJets(dict(zip([*self.state, *self.orders.items()], columns[1:], strict=False)))
         problem = self.problem.bind(**constants) if constants else self.problem
-        return Evaluation.of(problem, [torch.from_numpy(t)[:, None]], [jets])
+        return Evaluation(problem, (JetSpace({self.coordinate: columns[0]}, problem.fields, jets),))
 
     def why_not_finite(self, t: Array, y: Array, constants: Mapping[str, Tensor]) -> str:
         """Which equation has no finite value at some states, where and with which state; arguments as for ``rate``."""
@@ -120,7 +137,7 @@ class FirstOrderSystem:
         names = argument_names(function)
 
         def value(t: float, y: Array) -> float:
-            space = self._at(np.array([t]), self._table(y[:, None]), {}).space
+            space = self._at(_tensors([np.array([t]), *y[:, None]]), {}).space
             found = evaluated(f"event {name!r}", function, space.named(names))
             return float(check_residual(name, found, space).detach())
 
@@ -139,11 +156,15 @@ class FirstOrderSystem:
     def initial(self, constants: Mapping[str, Tensor], size: int) -> Array:
         """The prescribed part of a batch of initial states, shape ``(len(self.state), size)``; NaN where nothing is."""
         start = np.full(size, self.problem.domain.bounds[self.coordinate][0])
-        at, state = self._at(start, {}, constants), np.full((len(self.state), size), np.nan)
+        at, state = self._at(_tensors([start]), constants), np.full((len(self.state), size), np.nan)
         for key, target in self.prescribed.items():
             what = describe(key[0], (self.coordinate,) * key[1])
             state[self.state.index(key)] = target_values(what, target, at).detach().numpy()
         return state
+
+
+def _tensors(columns: Sequence[Array]) -> list[Tensor]:
+    return [torch.from_numpy(each.copy()) for each in columns]
 
 
 def into_state(levels: Sequence[StateEntry], top: Mapping[str, int]) -> tuple[Array, Array]:
