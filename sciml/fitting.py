@@ -96,6 +96,8 @@ def sampler_of(given: Adaptive | str | None, problem: Problem) -> Adaptive | Non
 
 # The budget of time where the problem decides the way; and how long a fit is silent where nobody asked for progress.
 _SECONDS, _SILENT = 600.0, 2.0
+# A budget of memory as small as this was meant in other units.
+_FEW_BYTES = 1e4
 # The options by which a fit is known again when it is resumed.
 _SETTINGS = "points", "weights", "exact", "dtype", "seed", "sampler", "early_stopping", "tolerance", "windows", "freeze"
 # For how long an integration by SciPy may look for doubts, at least.
@@ -513,9 +515,10 @@ def fit(
         weightings=Weightings.of(weights, causal, problem),
     )
     check_stages(begin, freeze, options.windows, any(isinstance(each, Polish) for each in solvers))
-    for name, number in {"seconds": seconds, "memory": memory}.items():
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > 0):
-            raise SolverError(f"{name} must be a positive number; given: {number!r}")
+    budgets = ("seconds", seconds, 0.0, "seconds"), ("memory", memory, _FEW_BYTES, "bytes, such as 2e9 for two gigabytes")
+    for name, number, least, unit in budgets:
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > least):
+            raise SolverError(f"{name} must be a positive number of {unit}; given: {number!r}")
     shown = process_group.first() and (sys.stderr.isatty() if progress is None else progress)
     line = ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
     data, feed = fed(problem, data, seed)

@@ -28,10 +28,12 @@ def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
     if one_graph():
         found = [_doubled(x, degree)]
     else:
-        columns = [torch.ones_like(x), x]
+        columns, twice = [torch.ones_like(x), x], 2 * x
         for _ in range(2, degree + 1):
-            columns.append(2 * x * columns[-1] - columns[-2])
+            columns.append(twice * columns[-1] - columns[-2])
         found = [torch.stack(columns[: degree + 1], dim=1)]
+    if not highest:
+        return found
     # T_n' = n (T_{n-1} + T_{n-3} + ...) twice over, T_0 once.
     number = torch.arange(degree + 1, dtype=x.dtype, device=x.device)
     if degree > _BY_SUMS:
@@ -39,8 +41,8 @@ def chebyshev(x: Tensor, degree: int, highest: int) -> list[Tensor]:
             found.append(_summed(found[-1], number))
         return found
     below = number[None, :] - number[:, None]
-    twice = torch.where(number[:, None] > 0, 2 * number[None, :], number[None, :])
-    slope = torch.where((below > 0) & (below % 2 == 1), twice, torch.zeros_like(below))
+    doubled = torch.where(number[:, None] > 0, 2 * number[None, :], number[None, :])
+    slope = torch.where((below > 0) & (below % 2 == 1), doubled, torch.zeros_like(below))
     for _ in range(highest):
         found.append(found[-1] @ slope)
     return found

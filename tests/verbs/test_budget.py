@@ -117,9 +117,9 @@ def test_memory_bounds_the_tiles():
     assert len(small.model.live) < len(large.model.live)
 
 
-@pytest.mark.parametrize("given", [{"seconds": 0}, {"seconds": "1"}, {"memory": -1.0}, {"memory": True}])
-def test_a_budget_is_a_positive_number(given):
-    with pytest.raises(SolverError, match="must be a positive number"):
+@pytest.mark.parametrize("given", [{"seconds": 0}, {"seconds": "1"}, {"memory": -1.0}, {"memory": True}, {"memory": 2}])
+def test_a_budget_is_a_positive_number_of_seconds_or_bytes(given):
+    with pytest.raises(SolverError, match=f"must be a positive number of {'bytes' if 'memory' in given else 'seconds'}"):
         sciml.fit(Decay(), **given)
 
 
