@@ -23,14 +23,18 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("mul", "neg", "abs", "pow", "lt", "le", "eq", "ne", "ge", "gt")},
     **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp", "exp2", "expm1")},
     **{name: getattr(np, name) for name in ("log", "log1p", "log2", "log10", "sqrt", "reciprocal", "hypot", "sinc")},
-    **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "sign", "maximum", "minimum", "heaviside", "where")},
-    **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or")},
+    **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "maximum", "minimum", "where")},
+    **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not")},
+    **{name: getattr(np, name) for name in ("bitwise_and", "bitwise_or", "bitwise_not")},
     **{"a" + name: getattr(np, "arc" + name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "add": lambda one, other, alpha=1: one + alpha * other,
-    "sub": lambda one, other, alpha=1: one - alpha * other,
-    "rsub": lambda one, other, alpha=1: other - alpha * one,
+    "add": lambda one, other, alpha=1: one + (other if alpha == 1 else alpha * other),
+    "sub": lambda one, other, alpha=1: one - (other if alpha == 1 else alpha * other),
+    "rsub": lambda one, other, alpha=1: other - (one if alpha == 1 else alpha * one),
     "div": lambda one, other: one / other,
     "remainder": operator.mod,
+    # NumPy's own make NaN of it.
+    "sign": lambda values: 1.0 * (values > 0) - (values < 0),
+    "heaviside": lambda values, zero: np.where(values == 0, zero, values > 0),
     "atan2": np.arctan2,
     "clamp": lambda values, min=None, max=None: np.clip(values, min, max),
     "relu": lambda values: np.maximum(values, 0.0),
@@ -88,7 +92,7 @@ class _Recorder(TorchDispatchMode):
         keywords = {} if name == "_to_copy" else dict(kwargs or {})
         if not isinstance(found, Tensor) or found.shape not in (self._shape, ()):
             self.complete = False
-        elif name in _SAME and args[0].shape == found.shape:
+        elif name in _SAME and args[0].shape == found.shape and args[0].dtype == found.dtype:
             self._kept.append(found)
             self._places[id(found)] = self.place(args[0])
         elif name in _EQUAL:

@@ -117,7 +117,8 @@ class Problem:
     def __init__(self, **constants: Any) -> None:
         if not isinstance(getattr(type(self), "domain", None), Domain):
             raise ProblemError(f"{type(self).__name__} has no domain: set domain = sciml.Box(...) in the class")
-        known = type(self)._names
+        # The class may have got others since it was made.
+        known = type(self)._names = _constants(type(self))
         for name, value in constants.items():
             if name not in (*known, "domain"):
                 raise ProblemError(
