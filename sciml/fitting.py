@@ -515,10 +515,10 @@ def fit(
         weightings=Weightings.of(weights, causal, problem),
     )
     check_stages(begin, freeze, options.windows, any(isinstance(each, Polish) for each in solvers))
-    budgets = ("seconds", seconds, 0.0, "seconds"), ("memory", memory, _FEW_BYTES, "bytes, such as 2e9 for two gigabytes")
-    for name, number, least, unit in budgets:
+    amount = f"number of bytes above {_FEW_BYTES:,.0f}, such as 2e9 for two gigabytes"
+    for name, number, least, what in (("seconds", seconds, 0, "positive number"), ("memory", memory, _FEW_BYTES, amount)):
         if number is not None and (isinstance(number, bool) or not isinstance(number, int | float) or not number > least):
-            raise SolverError(f"{name} must be a positive number of {unit}; given: {number!r}")
+            raise SolverError(f"{name} must be a {what}; given: {number!r}")
     shown = process_group.first() and (sys.stderr.isatty() if progress is None else progress)
     line = ProgressLine(after=_SILENT if progress is None else 0.0) if shown else None
     data, feed = fed(problem, data, seed)

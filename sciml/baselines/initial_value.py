@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -161,7 +161,8 @@ def trajectory(
         return np.full(size * count, t), y.reshape(rows, size * count), repeated
 
     begin = system.problem.domain.bounds[system.coordinate][0] if begin is None else begin
-    result, method = integrate(
+    integrated = partial(
+        integrate,
         lambda t, y: system.rate(*batch(t, y)).reshape(y.shape),
         start,
         (begin, end),
@@ -176,6 +177,9 @@ def trajectory(
         stops=system.stops,
         **options,
     )
+    result, method = integrated()
+    if not system.confirmed(np.tile(result.t, size), *batch(0.0, result.y)[1:]):
+        result, method = integrated()
     found = tuple(zip(result.t_events, result.y_events, strict=True)) if events else ()
     return Trajectory(lambda t: result.sol(t).reshape(rows, size, len(t)), result.t, method, found)
 

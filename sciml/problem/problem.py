@@ -83,7 +83,6 @@ class Problem:
     vectors: Mapping[str, Sequence[str]] = {}
     units: Mapping[str, str] = {}
     _given: tuple[str, ...]
-    _names: ClassVar[tuple[str, ...]] = ()
     _equations: ClassVar[dict[str, tuple[str, ...]]] = {}
     _methods: ClassVar[dict[str, Residual]] = {}
     # The complex fields and vectors.
@@ -110,15 +109,13 @@ class Problem:
         if "fields" in vars(cls):
             cls._spans = cls.fields if isinstance(cls.fields, Mapping) else {}
             cls.fields = list(cls.fields) if isinstance(cls.fields, Mapping) else cls.fields
-        cls._names = _constants(cls)
         if "domain" in {name for owner in cls.__mro__ for name in vars(owner)}:
             cls.composites = _check_definition(cls)
 
     def __init__(self, **constants: Any) -> None:
         if not isinstance(getattr(type(self), "domain", None), Domain):
             raise ProblemError(f"{type(self).__name__} has no domain: set domain = sciml.Box(...) in the class")
-        # The class may have got others since it was made.
-        known = type(self)._names = _constants(type(self))
+        known = type(self)._constants()
         for name, value in constants.items():
             if name not in (*known, "domain"):
                 raise ProblemError(
@@ -164,6 +161,19 @@ class Problem:
         given = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self._given)
         return f"{type(self).__name__}({given})" + (f".promote({ranges})" if ranges else "")
 
+    @classmethod
+    def _constants(cls) -> tuple[str, ...]:
+        """Names of the public class attributes that are not part of the machinery."""
+        # Every evaluation asks for them: what is looked at is what is not the machinery's.
+        owners = [owner for owner in reversed(cls.__mro__) if not issubclass(Problem, owner)]
+        own = dict.fromkeys(name for owner in owners for name in vars(owner) if name[0] != "_" and not hasattr(Problem, name))
+        return tuple(
+            name
+            for name, value in ((name, getattr(cls, name)) for name in own if name != "domain")
+            if not isinstance(value, property | classmethod | staticmethod | Promoted)
+            and (not callable(value) or isinstance(value, Unknown))
+        )
+
     @property
     def coordinates(self) -> tuple[str, ...]:
         """The names of the coordinates, in the order of the columns of points."""
@@ -184,7 +194,7 @@ class Problem:
     @property
     def constants(self) -> dict[str, Any]:
         """The values of the constants, unknown ones included."""
-        return {name: getattr(self, name) for name in self._names}
+        return {name: getattr(self, name) for name in self._constants()}
 
     @property
     def unknowns(self) -> dict[str, Unknown]:
@@ -201,7 +211,7 @@ class Problem:
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         copy.__dict__.pop("system", None)
-        known = self._names
+        known = self._constants()
         for name, value in values.items():
             if name not in known:
                 raise ProblemError(f"{type(self).__name__} has no constant {name!r}; constants: {listed(known)}")
@@ -429,20 +439,6 @@ def _time_of(cls: type[Problem]) -> str | None:
     return None
 
 
-def _constants(cls: type[Problem]) -> tuple[str, ...]:
-    """The names of the public attributes of a class that are not part of the machinery."""
-    own = {name: getattr(cls, name) for owner in reversed(cls.__mro__) for name in vars(owner)}
-    return tuple(
-        name
-        for name, value in own.items()
-        if not name.startswith("_")
-        and not hasattr(Problem, name)
-        and name != "domain"
-        and not isinstance(value, property | classmethod | staticmethod | Promoted)
-        and (not callable(value) or isinstance(value, Unknown))
-    )
-
-
 def _is_own(cls: type[Problem], condition: Condition) -> bool:
     """Whether a class states both its domain and a condition; what is inherited means the same sides of another domain."""
     own = vars(cls)
@@ -485,7 +481,7 @@ def _check_definition(cls: type[Problem]) -> Composites:
     known = (*fields, *composites.names)
     time = _time_of(cls)
     for equation_name, names in cls._equations.items():
-        check_names(f"{name}: equation {equation_name!r}", names, known, domain.coordinates, cls._names)
+        check_names(f"{name}: equation {equation_name!r}", names, known, domain.coordinates, cls._constants())
     if isinstance(cls.conditions, Condition) or not isinstance(cls.conditions, list | tuple):
         raise ProblemError(f"{name}: conditions must be a list; given: {cls.conditions!r}")
     for condition in (*cls.conditions, *cls._methods.values()):
