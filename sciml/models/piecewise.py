@@ -127,7 +127,7 @@ class StackedPolynomials(nn.Module):
         first = stacked[0].coefficients
         self.dims = len(stacked[0].degrees)
         self.degrees = [max(each.degrees[k] for each in stacked) for k in range(self.dims)]
-        counts = torch.tensor([[len(own) - 1 for own in each.breaks] for each in stacked])
+        counts = torch.tensor([[len(own) - 1 for own in each.breaks] for each in stacked], device=first.device)
         for k in range(self.dims):
             breaks = first.new_full((len(stacked), max(len(each.breaks[k]) for each in stacked)), torch.inf)
             for row, each in zip(breaks, stacked, strict=True):
@@ -138,7 +138,7 @@ class StackedPolynomials(nn.Module):
             room = [(0, most - degree) for most, degree in zip(reversed(self.degrees), reversed(each.degrees), strict=True)]
             filled = nn.functional.pad(each.coefficients, [size for pair in room for size in pair])
             tables.append(filled.flatten(0, self.dims - 1))
-        begins = torch.tensor([0, *map(len, tables[:-1])]).cumsum(0)
+        begins = torch.tensor([0, *map(len, tables[:-1])], device=first.device).cumsum(0)
         self.register_buffer("counts", counts)
         self.register_buffer("begins", begins)
         self.register_buffer("table", torch.cat(tables))

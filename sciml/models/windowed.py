@@ -16,8 +16,11 @@ from sciml.jets.autograd import knows_derivatives
 from sciml.models.base import Block
 from sciml.models.bases import element_of
 from sciml.models.one_graph import one_graph
-from sciml.models.piecewise import PiecewisePolynomial, StackedPolynomials
+from sciml.models.piecewise import PiecewisePolynomial, StackedPolynomials, differentiable
 from sciml.models.scaled import Scaled
+
+# So many points, and comparisons of them with ends of elements, take less time together than window after window.
+_FEW, _COMPARISONS = 4096, 2**20
 
 
 class Windowed(Block):
@@ -73,8 +76,8 @@ class Windowed(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
-        if one_graph() and self._alike():
-            return self._stacked(points, orders)
+        if self._in_one_table(len(points)):
+            return self._stacked(points, orders) if one_graph() else differentiable(self._stacked, points, orders)
         where = element_of(points[:, self.column], self.edges)
         if one_graph():
             every = torch.stack([self._inside(number, points, orders) for number in range(len(self.windows))], dim=1)
@@ -122,8 +125,14 @@ class Windowed(Block):
         """The same orders by all coordinates but time, a power by time."""
         return [power if column == self.column else order for column, order in enumerate(orders)]
 
-    def _alike(self) -> bool:
-        return all(isinstance(each, Scaled) and isinstance(each.model, PiecewisePolynomial) for each in self.windows)
+    def _in_one_table(self, count: int) -> bool:
+        """Whether so many points look up their pieces in one table: window after window takes a millisecond or two each."""
+        windows: Any = list(self.windows)
+        if not all(isinstance(each, Scaled) and isinstance(each.model, PiecewisePolynomial) for each in windows):
+            return False
+        # Each point is compared with all ends of elements.
+        most = max(len(own) for each in windows for own in each.model.breaks)
+        return one_graph() or (count <= _FEW and count * most <= _COMPARISONS)
 
     def _stacked(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative by one table of all windows' polynomials, in which every point looks up its own."""

@@ -578,6 +578,23 @@ def test_windows_know_their_derivatives(order, index):
 
 
 @pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("orders", [(0, 0), (2, 0), (1, 1), (0, 3)])
+def test_few_points_look_up_their_pieces_in_one_table_of_all_windows(order, orders, monkeypatch):
+    trial = windowed(order)
+    # Windows may have other degrees and elements than those before.
+    other = PiecewisePolynomial([[-1.0, -0.5, 0.1, 1.0], [-1.0, 1.0]], [9, 3], outputs=2)
+    other.coefficients.normal_(generator=torch.Generator().manual_seed(3))
+    trial.windows[1].model = other
+    t = torch.tensor([-0.2, 0.0, 0.4, 1.0, 1.0 + 1e-9, 1.7, 2.0, 2.9, 3.0, 3.1], dtype=torch.float64)
+    points = torch.cartesian_prod(torch.linspace(-2.1, 2.1, 15, dtype=torch.float64), t)
+    together = trial.partial(points, orders)
+    assert trial.partial(points[:0], orders).shape == (0, 2)
+    monkeypatch.setattr(sciml.models.windowed, "_FEW", 0)
+    one_by_one = trial.partial(points, orders)
+    torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=1e-12 * float(one_by_one.abs().max()))
+
+
+@pytest.mark.parametrize("order", [1, 2])
 def test_windows_of_pieces_join_to_rounding(order):
     trial = windowed(order)
     x = torch.linspace(-2, 2, 31, dtype=torch.float64)
