@@ -19,8 +19,9 @@ from sciml.models.one_graph import one_graph
 from sciml.models.piecewise import PiecewisePolynomial, StackedPolynomials, differentiable
 from sciml.models.scaled import Scaled
 
-# So many points, and comparisons of them with ends of elements, take less time together than window after window.
-_FEW, _COMPARISONS = 4096, 2**20
+# So many points, and comparisons of them with ends of elements, take less time together than window after window; and what it
+# takes to put a window into the table, as a share of the time of a window by itself.
+_FEW, _COMPARISONS, _PREPARED = 4096, 2**20, 0.05
 
 
 class Windowed(Block):
@@ -76,7 +77,7 @@ class Windowed(Block):
 
     def partial(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative of the fields, ``(n, F)``, of given orders by each coordinate, if the windows have a ``partial``."""
-        if self._in_one_table(len(points)):
+        if self._in_one_table(points):
             return self._stacked(points, orders) if one_graph() else differentiable(self._stacked, points, orders)
         where = element_of(points[:, self.column], self.edges)
         if one_graph():
@@ -125,14 +126,18 @@ class Windowed(Block):
         """The same orders by all coordinates but time, a power by time."""
         return [power if column == self.column else order for column, order in enumerate(orders)]
 
-    def _in_one_table(self, count: int) -> bool:
-        """Whether so many points look up their pieces in one table: window after window takes a millisecond or two each."""
+    def _in_one_table(self, points: Tensor) -> bool:
+        """Whether points look up their pieces in one table of all windows."""
         windows: Any = list(self.windows)
         if not all(isinstance(each, Scaled) and isinstance(each.model, PiecewisePolynomial) for each in windows):
             return False
+        if one_graph():
+            return True
         # Each point is compared with all ends of elements.
         most = max(len(own) for each in windows for own in each.model.breaks)
-        return one_graph() or (count <= _FEW and count * most <= _COMPARISONS)
+        if len(points) > _FEW or len(points) * most > _COMPARISONS:
+            return False
+        return len(element_of(points[:, self.column], self.edges).unique()) > 1 + _PREPARED * len(windows)
 
     def _stacked(self, points: Tensor, orders: Sequence[int]) -> Tensor:
         """A derivative by one table of all windows' polynomials, in which every point looks up its own."""
